@@ -1,0 +1,1 @@
+//! The data plane of gt client: links to servers, dials local services.

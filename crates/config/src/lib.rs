@@ -1,0 +1,1 @@
+//! YAML and flags, raw to checked to an immutable configuration.

@@ -1,0 +1,1 @@
+//! Links and sessions over any transport: handshake, streams, keep-alive.

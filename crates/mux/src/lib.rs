@@ -1,0 +1,1 @@
+//! Streams over one byte transport: framing, credit, fair scheduling. Sans-IO.

@@ -1,0 +1,1 @@
+//! The data plane of gt server: ingress, routing, egress, forward.

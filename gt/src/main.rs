@@ -1,0 +1,2 @@
+//! The gt binary: command line only.
+fn main() {}
