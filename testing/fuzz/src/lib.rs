@@ -1,0 +1,7 @@
+//! What every fuzz target checks, as plain functions: `libfuzzer/` drives them with new input, `tests/replay.rs` with the
+//! committed corpora.
+
+pub mod config;
+pub mod mux;
+pub mod sniff;
+pub mod tunnel;

@@ -1,0 +1,35 @@
+//! Replays the committed corpora through the fuzz checks, so that a finding stays found.
+
+use std::{fs, path::Path};
+
+fn replay(target: &str, check: fn(&[u8])) {
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target);
+    let mut inputs = 0;
+    for entry in fs::read_dir(&corpus).expect("the corpus is committed") {
+        let path = entry.expect("a readable folder").path();
+        eprintln!("{}", path.display());
+        check(&fs::read(&path).expect("a readable input"));
+        inputs += 1;
+    }
+    assert!(inputs > 0, "no corpus in {}", corpus.display());
+}
+
+#[test]
+fn mux() {
+    replay("mux", fuzz_checks::mux::check);
+}
+
+#[test]
+fn tunnel() {
+    replay("tunnel", fuzz_checks::tunnel::check);
+}
+
+#[test]
+fn sniff() {
+    replay("sniff", fuzz_checks::sniff::check);
+}
+
+#[test]
+fn config() {
+    replay("config", fuzz_checks::config::check);
+}
