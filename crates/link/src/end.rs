@@ -5,7 +5,7 @@ use std::{io, time::Duration};
 use mux::Reason;
 
 /// What a joined stream carried and how it ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Outcome {
     /// Bytes from the joined socket into the link.
     pub sent: u64,
@@ -13,6 +13,9 @@ pub struct Outcome {
     pub received: u64,
     /// How it ended.
     pub end: End,
+    /// The socket, if the other end gave the stream up before it had sent anything; else the socket is closed or was reset. Dropping it
+    /// closes it in order: abort it, or say in its own language what went wrong.
+    pub socket: Option<net::Stream>,
 }
 
 /// How a stream ended.

@@ -26,7 +26,7 @@ mod stream;
 
 pub use driver::Driver;
 pub use end::{End, LinkEnd, Outcome};
-pub use handshake::{HandshakeFailure, connect, converse};
+pub use handshake::{Accepting, HandshakeFailure, connect};
 pub use join::{Join, JoinOptions};
 pub use link::{Handler, Link, LinkOptions};
 pub use mux::{Reason, Side};

@@ -18,6 +18,8 @@ use tokio::time::{Sleep, sleep_until};
 /// through).
 #[derive(Debug)]
 pub struct Pacer {
+    /// The limit of a whole that this one is a part of.
+    parent: Option<Arc<Pacer>>,
     bytes_per_second: u64,
     /// Nanoseconds since `origin` at which all bytes granted are through.
     through: AtomicU64,
@@ -27,13 +29,14 @@ pub struct Pacer {
 impl Pacer {
     /// `bytes_per_second` of 0 counts as 1.
     #[must_use]
-    pub fn new(bytes_per_second: u64) -> Self {
-        Self { bytes_per_second: bytes_per_second.max(1), through: AtomicU64::new(0), origin: Instant::now() }
+    pub fn new(bytes_per_second: u64, parent: Option<Arc<Self>>) -> Self {
+        Self { parent, bytes_per_second: bytes_per_second.max(1), through: AtomicU64::new(0), origin: Instant::now() }
     }
 
     /// Bytes that are granted at a time: what passes in 50 ms, so that a limited stream flows evenly.
     fn portion(&self) -> usize {
-        usize::try_from(self.bytes_per_second / 20).unwrap_or(usize::MAX).clamp(1, 64 << 10)
+        let own = usize::try_from(self.bytes_per_second / 20).unwrap_or(usize::MAX).clamp(1, 64 << 10);
+        self.parent.as_ref().map_or(own, |parent| own.min(parent.portion()))
     }
 
     fn nanos(&self, bytes: usize) -> u64 {
@@ -53,13 +56,17 @@ impl Pacer {
         let through = before.max(now).saturating_add(cost);
         // At higher rates a short burst spares small messages the wait; at low ones the rate is exact.
         let burst = if self.bytes_per_second >= 64 << 10 { 10_000_000 } else { 0 };
-        self.origin + Duration::from_nanos(through.saturating_sub(burst).max(now))
+        let own = self.origin + Duration::from_nanos(through.saturating_sub(burst).max(now));
+        self.parent.as_ref().map_or(own, |parent| own.max(parent.reserve(bytes)))
     }
 
     /// Takes back what was granted and not used.
     fn refund(&self, bytes: usize) {
         let cost = self.nanos(bytes);
         let _ = self.through.fetch_update(Relaxed, Relaxed, |through| Some(through.saturating_sub(cost)));
+        if let Some(parent) = &self.parent {
+            parent.refund(bytes);
+        }
     }
 }
 
@@ -108,6 +115,8 @@ impl Drop for Pace {
 /// Bytes moved, shared by all streams that are counted together.
 #[derive(Debug, Default)]
 pub struct Traffic {
+    /// The whole that this is a part of.
+    pub parent: Option<Arc<Traffic>>,
     /// From joined sockets into links.
     pub sent: AtomicU64,
     /// From links into joined sockets.
@@ -117,9 +126,15 @@ pub struct Traffic {
 impl Traffic {
     pub(crate) fn add_sent(&self, n: usize) {
         self.sent.fetch_add(n as u64, Relaxed);
+        if let Some(parent) = &self.parent {
+            parent.add_sent(n);
+        }
     }
 
     pub(crate) fn add_received(&self, n: usize) {
         self.received.fetch_add(n as u64, Relaxed);
+        if let Some(parent) = &self.parent {
+            parent.add_received(n);
+        }
     }
 }

@@ -31,6 +31,8 @@ pub(crate) struct Slot {
     pub(crate) sending: Sending,
     pub(crate) receiving: Receiving,
     pub(crate) end: Option<End>,
+    /// The joined socket, given back because the peer gave up before it had sent anything.
+    pub(crate) returned: Option<net::Stream>,
     pub(crate) sent: u64,
     pub(crate) received: u64,
     /// Tenths of seconds since the link's origin, by direction; only kept for sweeps.
@@ -78,6 +80,7 @@ impl Slot {
             sending: Sending::Open,
             receiving: Receiving::Open,
             end: None,
+            returned: None,
             sent: 0,
             received: 0,
             sent_at: now,
@@ -107,24 +110,28 @@ impl Slot {
     }
 
     /// Ends the stream for its owner. A socket is reset unless the stream ended in order, so that nobody takes a cut transfer for a
-    /// whole one.
+    /// whole one; if the peer gave up before sending anything the owner gets it back, to say so in the socket's own language.
     pub(crate) fn finish(&mut self, end: End) {
         if self.end.is_some() {
             return;
         }
         self.end = Some(end);
         self.pending = Pending::default();
-        if let Some(socket) = self.socket.take()
-            && end != End::Finished
-        {
-            socket.abort();
+        if let Some(socket) = self.socket.take() {
+            match end {
+                End::Finished => {}
+                End::Reset(_) | End::LinkLost if self.received == 0 => self.returned = Some(socket),
+                _ => socket.abort(),
+            }
         }
         self.wake();
     }
 
-    pub(crate) fn outcome(&self) -> Poll<Outcome> {
+    pub(crate) fn outcome(&mut self) -> Poll<Outcome> {
         match self.end {
-            Some(end) => Poll::Ready(Outcome { sent: self.sent, received: self.received, end }),
+            Some(end) => {
+                Poll::Ready(Outcome { sent: self.sent, received: self.received, end, socket: self.returned.take() })
+            }
             None => Poll::Pending,
         }
     }

@@ -12,6 +12,7 @@
 
 mod accept;
 mod connect;
+mod fetch;
 mod scratch;
 mod shutdown;
 mod socket;
@@ -22,6 +23,7 @@ pub mod ws;
 
 pub use accept::Acceptor;
 pub use connect::{ATTEMPT_DELAY, connect_tcp, connect_unix};
+pub use fetch::{Answer, FetchError, MAX_ANSWER, fetch};
 pub use shutdown::Shutdown;
 pub use socket::{BACKLOG, LinkTuning, bind_udp_group, listen_tcp_group, tune_link, tune_visitor};
 pub use stream::{Detached, Stream};

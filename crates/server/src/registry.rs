@@ -12,7 +12,7 @@ use std::{
 
 use arc_swap::ArcSwap;
 use ipnet::IpNet;
-use link::Pacer;
+use link::{Pacer, Traffic};
 use tunnel::{Granted, Refusal, RefusalCode, RejectCode, ServiceDecl, ServiceId, ServiceKind, Services, SessionId};
 
 use crate::{
@@ -169,7 +169,6 @@ impl Registry {
         inner.withdraw(session);
         let results =
             wanted.services.iter().map(|declared| (declared.id, inner.grant(session, declared, self))).collect();
-        inner.ports.close_unused_later();
         self.publish(&inner);
         results
     }
@@ -369,13 +368,17 @@ fn service(session: &Arc<Session>, declared: &ServiceDecl) -> Result<Service, Re
         };
         texts.iter().map(parse).collect::<Result<Vec<_>, _>>()
     };
-    let pacer = || declared.bandwidth.map(|bandwidth| Arc::new(Pacer::new(bandwidth)));
+    let account = &session.account;
+    let pacer = |whole: &Option<Arc<Pacer>>| {
+        declared.bandwidth.map(|bandwidth| Arc::new(Pacer::new(bandwidth, whole.clone()))).or_else(|| whole.clone())
+    };
     Ok(Service {
         session: Arc::clone(session),
         allow: nets(&declared.allow)?,
         deny: nets(&declared.deny)?,
-        upload: pacer(),
-        download: pacer(),
+        upload: pacer(&account.upload),
+        download: pacer(&account.download),
+        traffic: Arc::new(Traffic { parent: Some(Arc::clone(&account.traffic)), ..Traffic::default() }),
         visitors_total: AtomicU64::new(0),
         declared: declared.clone(),
     })

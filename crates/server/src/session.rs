@@ -37,7 +37,7 @@ pub(crate) struct Account {
 
 impl Account {
     pub(crate) fn new(id: &str, limits: Limits, load_balance: bool) -> Self {
-        let pacer = || limits.speed.map(|speed| Arc::new(Pacer::new(speed.get())));
+        let pacer = || limits.speed.map(|speed| Arc::new(Pacer::new(speed.get(), None)));
         Self {
             id: id.to_owned(),
             upload: pacer(),
@@ -163,6 +163,7 @@ pub(crate) struct Service {
     /// The service's own limits, before the account's.
     pub(crate) upload: Option<Arc<Pacer>>,
     pub(crate) download: Option<Arc<Pacer>>,
+    pub(crate) traffic: Arc<Traffic>,
     pub(crate) visitors_total: AtomicU64,
 }
 
