@@ -1,12 +1,13 @@
 //! A link's handle, for those on its worker thread who open streams on it.
 
-use std::{cell::RefCell, rc::Rc, time::Duration};
+use std::{cell::RefCell, rc::Rc, sync::Arc, time::Duration};
 
 use mux::{Config, Mux, OpenError, Reason, Side};
 
 use crate::{
     driver::Driver,
     join::{Join, JoinOptions},
+    pace::Traffic,
     state::{Reasons, Shared, State},
     stream::Stream,
 };
@@ -85,14 +86,14 @@ impl Link {
         let slot = state.add(key);
         let tenths = state.tenths();
         slot.borrow_mut().count_sent(taken, tenths);
-        let socket = if taken < first.len() { socket.with_prefix(first[taken..].to_vec().into()) } else { socket };
+        let socket = if taken < first.len() { socket.with_prefix(first[taken..].to_vec()) } else { socket };
         state.wake_driver();
         drop(state);
         Ok(Join::new(Rc::clone(&self.shared), slot, socket, options))
     }
 
     /// Opens a stream to be read and written here.
-    pub fn open_stream(&self, header: &[u8]) -> Result<Stream, OpenError> {
+    pub fn open_stream(&self, header: &[u8], traffic: Option<Arc<Traffic>>) -> Result<Stream, OpenError> {
         let mut state = self.shared.state.borrow_mut();
         if state.ended || state.closing {
             return Err(OpenError::TooManyStreams);
@@ -101,6 +102,7 @@ impl Link {
         let now = state.now;
         let (key, _) = state.mux.open(header, &[], now)?;
         let slot = state.add(key);
+        slot.borrow_mut().traffic = traffic;
         state.wake_driver();
         drop(state);
         Ok(Stream::new(Rc::clone(&self.shared), slot))

@@ -22,7 +22,7 @@ pub(crate) struct Visit {
     /// How it wants to be answered, if it is HTTP.
     pub(crate) form: Form,
     /// The host it asked for.
-    pub(crate) server_name: Option<ServerName>,
+    pub(crate) server_name: Option<Box<str>>,
 }
 
 /// A visit on its way to another worker.
@@ -37,7 +37,7 @@ struct Facts {
     local: SocketAddr,
     protocol: StreamProtocol,
     form: Form,
-    server_name: Option<ServerName>,
+    server_name: Option<Box<str>>,
 }
 
 impl Visit {
@@ -51,7 +51,7 @@ impl Visit {
     pub(crate) async fn refuse(mut self, answer: &Answer<'_>) {
         match self.protocol {
             StreamProtocol::Http1 => send_and_close(&mut self.stream, &answer.render(self.form)).await,
-            StreamProtocol::Http2 => send_and_close(&mut self.stream, &http2_goaway(answer.text)).await,
+            StreamProtocol::H2c => send_and_close(&mut self.stream, &http2_goaway(answer.text)).await,
             _ => self.stream.abort(),
         }
     }
@@ -110,7 +110,7 @@ async fn carry_here(worker: &Rc<Worker>, visit: Visit, service: &Service, place:
         protocol: visit.protocol,
         visitor: Some(visit.visitor),
         local: Some(visit.local),
-        server_name: visit.server_name.clone(),
+        server_name: visit.server_name.as_deref().and_then(|name| ServerName::new(name).ok()),
     }
     .encode(&mut header);
     let Visit { stream, head, visitor, local, protocol, form, server_name } = visit;

@@ -12,7 +12,7 @@ use std::{
 
 use arc_swap::ArcSwap;
 use net::Shutdown;
-use tunnel::{Refusal, RefusalCode};
+use tunnel::{Message, Refusal, RefusalCode};
 
 use crate::{
     routing::Route,
@@ -75,13 +75,13 @@ impl Ports {
     /// Gives the service the port it asks for, or any of its client's, as it wishes. `held` is how many its session has.
     pub(crate) fn grant(&mut self, protocol: Protocol, service: &Arc<Service>, held: usize) -> Result<u16, Refusal> {
         let limits = &service.session.account.limits;
-        let refuse = |code, message: String| Err(Refusal { code, message });
+        let refuse = |code, message: &str| Err(Refusal { code, message: Message::new(message) });
         if limits.tcp_ranges.is_empty() {
-            return refuse(RefusalCode::NotAllowed, "this client may not use ports: the server's tcpRange is empty for it".into());
+            return refuse(RefusalCode::PortNotAllowed, "this client may not use ports: the server's tcpRange is empty for it");
         }
         let number = usize::from(limits.tcp_number);
         if number > 0 && held >= number {
-            return refuse(RefusalCode::Limit, format!("this client may hold {number} ports (tcpNumber)"));
+            return refuse(RefusalCode::TooMany, &format!("this client may hold {number} ports (tcpNumber)"));
         }
         let wished = service.declared.port.map(|port| self.try_port(protocol, port, service));
         let refusal = match wished {
@@ -97,21 +97,21 @@ impl Ports {
             }
         }
         let message = format!("no free port in {}", ranges(&limits.tcp_ranges));
-        Err(refusal.unwrap_or(Refusal { code: RefusalCode::Limit, message }))
+        Err(refusal.unwrap_or(Refusal { code: RefusalCode::NoPortFree, message: Message::new(&message) }))
     }
 
     fn try_port(&mut self, protocol: Protocol, port: u16, service: &Arc<Service>) -> Result<u16, Refusal> {
         let limits = &service.session.account.limits;
         if !limits.tcp_ranges.iter().any(|range| range.contains(&port)) {
             let message = format!("port {port} is not in {} (tcpRange)", ranges(&limits.tcp_ranges));
-            return Err(Refusal { code: RefusalCode::NotAllowed, message });
+            return Err(Refusal { code: RefusalCode::PortNotAllowed, message: Message::new(&message) });
         }
         let key = (protocol, port);
         if let Some(held) = self.open.get_mut(&key) {
             let route = held.port.route.load();
             if !route.services.iter().all(|other| shares(service, other)) {
                 let message = format!("port {port} is already used by another service");
-                return Err(Refusal { code: RefusalCode::Conflict, message });
+                return Err(Refusal { code: RefusalCode::PortTaken, message: Message::new(&message) });
             }
             let mut route = Route::clone(&route);
             route.services.push(Arc::clone(service));
@@ -120,8 +120,8 @@ impl Ports {
             return Ok(port);
         }
         let sockets = self.bind(protocol, port).map_err(|error| Refusal {
-            code: RefusalCode::Conflict,
-            message: format!("port {port} cannot be opened on the server: {error}"),
+            code: RefusalCode::PortTaken,
+            message: Message::new(&format!("port {port} cannot be opened on the server: {error}")),
         })?;
         let mut route = Route::default();
         route.services.push(Arc::clone(service));

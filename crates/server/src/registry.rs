@@ -3,17 +3,18 @@
 
 use std::{
     collections::HashMap,
-    net::{IpAddr, SocketAddr},
+    net::SocketAddr,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
 };
 
 use arc_swap::ArcSwap;
-use ipnet::IpNet;
 use link::{Pacer, Traffic};
-use tunnel::{Granted, Refusal, RefusalCode, RejectCode, ServiceDecl, ServiceId, ServiceKind, Services, SessionId};
+use tunnel::{
+    Endpoint, Granted, Message, Refusal, RefusalCode, RejectCode, ServiceDecl, ServiceId, ServiceKind, ServiceResult, SessionId,
+};
 
 use crate::{
     metrics::Metrics,
@@ -160,15 +161,15 @@ impl Registry {
     pub(crate) fn declare(
         &self,
         session: &Arc<Session>,
-        wanted: &Services,
-    ) -> Vec<(ServiceId, Result<Granted, Refusal>)> {
+        wanted: &[ServiceDecl],
+    ) -> Vec<ServiceResult> {
         let mut inner = self.lock();
         if !inner.sessions.contains_key(&session.id) {
             return Vec::new();
         }
         inner.withdraw(session);
         let results =
-            wanted.services.iter().map(|declared| (declared.id, inner.grant(session, declared, self))).collect();
+            wanted.iter().map(|declared| ServiceResult { id: declared.id, result: inner.grant(session, declared, self) }).collect();
         self.publish(&inner);
         results
     }
@@ -217,7 +218,7 @@ impl Inner {
     }
 
     fn grant(&mut self, session: &Arc<Session>, declared: &ServiceDecl, registry: &Registry) -> Result<Granted, Refusal> {
-        let service = Arc::new(service(session, declared)?);
+        let service = Arc::new(service(session, declared));
         let mut granted = Granted { endpoints: Vec::new(), port: None };
         let names = names(&session.account, declared)?;
         for name in &names {
@@ -225,16 +226,18 @@ impl Inner {
         }
         let protocol = match declared.kind {
             ServiceKind::Udp => Protocol::Udp,
-            ServiceKind::Tcp | ServiceKind::Http | ServiceKind::Tls => Protocol::Tcp,
+            _ => Protocol::Tcp,
         };
         if declared.port.is_some() || declared.port_random {
             let held = self.sessions.get(&session.id).map_or(0, |held| held.ports.len());
             let port = self.ports.grant(protocol, &service, held).inspect_err(|_| registry.metrics.limit_ports_total.add_one())?;
             granted.port = Some(port);
             let scheme = if protocol == Protocol::Udp { "udp" } else { "tcp" };
-            granted.endpoints.push(format!("{scheme}://{}", SocketAddr::new(self.ports.address(), port)));
+            let address = SocketAddr::new(self.ports.address(), port);
+            granted.endpoints.push(Endpoint::new(&format!("{scheme}://{address}")));
         }
-        granted.endpoints.extend(names.iter().flat_map(|name| registry.endpoints(name)));
+        granted.endpoints.extend(names.iter().flat_map(|name| registry.endpoints(name)).map(|url| Endpoint::new(&url)));
+        let _ = service.endpoints.set(granted.endpoints.iter().map(|endpoint| endpoint.as_str().to_owned()).collect());
         if let Some(held) = self.sessions.get_mut(&session.id) {
             held.names.extend(names.into_iter().map(|name| (name, declared.id)));
             held.ports.extend(granted.port.map(|port| (protocol, port, declared.id)));
@@ -252,7 +255,11 @@ impl Inner {
     ) -> Result<(), Refusal> {
         let refuse = |code, message: String| {
             registry.metrics.limit_hosts_total.add_one();
-            Err(Refusal { code, message })
+            Err(Refusal { code, message: Message::new(&message) })
+        };
+        let taken = match name {
+            Name::Host(..) => RefusalCode::HostTaken,
+            Name::Prefix(..) => RefusalCode::PrefixTaken,
         };
         let account = &session.account;
         let (text, label) = match name {
@@ -261,17 +268,17 @@ impl Inner {
         };
         let own = label.eq_ignore_ascii_case(&account.id);
         if !own && registry.rules.expected.expects(label) {
-            return refuse(RefusalCode::Conflict, format!("{text:?} is reserved for the client with that id"));
+            return refuse(taken, format!("{text:?} is reserved for the client with that id"));
         }
         if !own && !account.limits.host_regex.is_empty() && !account.limits.host_regex.iter().any(|regex| whole(regex, text)) {
-            return refuse(RefusalCode::NotAllowed, format!("{text:?} does not match any hostRegex of this client"));
+            return refuse(RefusalCode::HostNotAllowed, format!("{text:?} does not match any hostRegex of this client"));
         }
         let number = account.limits.host_number as usize;
         let mut distinct: Vec<&str> = self.names_of(&account.id).collect();
         distinct.sort_unstable();
         distinct.dedup();
         if number > 0 && !distinct.contains(&text.as_str()) && distinct.len() >= number {
-            return refuse(RefusalCode::Limit, format!("this client may hold {number} host names or prefixes (hostNumber)"));
+            return refuse(RefusalCode::TooMany, format!("this client may hold {number} host names or prefixes (hostNumber)"));
         }
         let others = self.sessions.values().flat_map(|held| held.names.iter().map(move |(name, id)| (held, name, id)));
         for (held, other, id) in others {
@@ -282,7 +289,7 @@ impl Inner {
                 (name, other) => name == other && !shares(session, declared, held, *id),
             };
             if clash {
-                return refuse(RefusalCode::Conflict, format!("{text:?} is already used by another service"));
+                return refuse(taken, format!("{text:?} is already used by another service"));
             }
         }
         Ok(())
@@ -329,59 +336,48 @@ impl Registry {
 
 /// The names a service asks for, with the account's rules applied.
 fn names(account: &Account, declared: &ServiceDecl) -> Result<Vec<Name>, Refusal> {
+    let invalid = |message| Err(Refusal { code: RefusalCode::Invalid, message: Message::new(message) });
     let kinds: &[Kind] = match declared.kind {
         ServiceKind::Http => &[Kind::Http],
         // The client can also dial TLS itself for visitors whose TLS ended at the server.
         ServiceKind::Tls => &[Kind::Tls, Kind::Http],
         ServiceKind::Tcp | ServiceKind::Udp => &[],
+        ServiceKind::Unknown(_) => return invalid("this server does not know this kind of service; update it"),
     };
-    if kinds.is_empty() && (declared.host.is_some() || declared.host_prefix.is_some()) {
-        let message = "only http and https services are reached by host name".to_owned();
-        return Err(Refusal { code: RefusalCode::Invalid, message });
+    let named = declared.host.is_some() || declared.host_prefix.is_some();
+    if kinds.is_empty() && named {
+        return invalid("only http and https services are reached by host name");
     }
-    if !kinds.is_empty() && declared.host.is_none() && declared.host_prefix.is_none() && declared.port.is_none() && !declared.port_random {
-        let message = "the service asks for no host name, prefix or port".to_owned();
-        return Err(Refusal { code: RefusalCode::Invalid, message });
+    if !named && declared.port.is_none() && !declared.port_random {
+        return invalid("the service asks for no host name, prefix or port");
     }
     let prefix = declared.host_prefix.as_ref().map(|prefix| {
-        let prefix = prefix.to_ascii_lowercase();
         let id = account.id.to_ascii_lowercase();
-        if account.limits.host_with_id && prefix != id { format!("{id}-{prefix}") } else { prefix }
+        let with_id = account.limits.host_with_id && prefix.as_str() != id;
+        if with_id { format!("{id}-{}", prefix.as_str()) } else { prefix.as_str().to_owned() }
     });
-    let host = declared.host.as_ref().map(|host| host.to_ascii_lowercase());
     let mut names = Vec::new();
     for kind in kinds {
-        names.extend(host.clone().map(|host| Name::Host(*kind, host)));
+        names.extend(declared.host.as_ref().map(|host| Name::Host(*kind, host.as_str().to_owned())));
         names.extend(prefix.clone().map(|prefix| Name::Prefix(*kind, prefix)));
     }
     Ok(names)
 }
 
-fn service(session: &Arc<Session>, declared: &ServiceDecl) -> Result<Service, Refusal> {
-    let nets = |texts: &[String]| {
-        let parse = |text: &String| {
-            let address = || text.parse::<IpAddr>().map(IpNet::from);
-            text.parse::<IpNet>().or_else(|_| address()).map_err(|_| Refusal {
-                code: RefusalCode::Invalid,
-                message: format!("{text:?} is not an address or network"),
-            })
-        };
-        texts.iter().map(parse).collect::<Result<Vec<_>, _>>()
-    };
+fn service(session: &Arc<Session>, declared: &ServiceDecl) -> Service {
     let account = &session.account;
     let pacer = |whole: &Option<Arc<Pacer>>| {
         declared.bandwidth.map(|bandwidth| Arc::new(Pacer::new(bandwidth, whole.clone()))).or_else(|| whole.clone())
     };
-    Ok(Service {
+    Service {
         session: Arc::clone(session),
-        allow: nets(&declared.allow)?,
-        deny: nets(&declared.deny)?,
         upload: pacer(&account.upload),
         download: pacer(&account.download),
         traffic: Arc::new(Traffic { parent: Some(Arc::clone(&account.traffic)), ..Traffic::default() }),
         visitors_total: AtomicU64::new(0),
+        endpoints: OnceLock::new(),
         declared: declared.clone(),
-    })
+    }
 }
 
 fn whole(regex: &regex::Regex, text: &str) -> bool {

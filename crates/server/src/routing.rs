@@ -20,7 +20,7 @@ pub(crate) enum Kind {
 }
 
 /// Names and who serves them. Keys are lower case.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Table {
     pub(crate) hosts: HashMap<(Kind, String), Route>,
     pub(crate) prefixes: HashMap<(Kind, String), Route>,
@@ -31,21 +31,6 @@ pub(crate) struct Table {
 /// Which ids could come.
 pub(crate) trait Expected: std::fmt::Debug + Send + Sync {
     fn expects(&self, prefix: &str) -> bool;
-}
-
-#[derive(Debug)]
-struct Nobody;
-
-impl Expected for Nobody {
-    fn expects(&self, _: &str) -> bool {
-        false
-    }
-}
-
-impl Default for Arc<dyn Expected> {
-    fn default() -> Self {
-        Arc::new(Nobody)
-    }
 }
 
 /// The services that share one name.
@@ -81,6 +66,10 @@ pub(crate) enum Found {
 }
 
 impl Table {
+    pub(crate) fn new(expected: Arc<dyn Expected>) -> Self {
+        Self { hosts: HashMap::new(), prefixes: HashMap::new(), expected }
+    }
+
     /// A full host name wins over a prefix. `prefix` is the first label.
     pub(crate) fn find(&self, kind: Kind, host: &str, prefix: Option<&str>) -> Found {
         let route = self

@@ -4,17 +4,16 @@
 use std::{
     net::IpAddr,
     sync::{
-        Arc,
+        Arc, Mutex, OnceLock,
         atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed},
     },
     time::Duration,
 };
 
 use config::Limits;
-use ipnet::IpNet;
 use link::{Pacer, Traffic};
 use tokio::sync::Notify;
-use tunnel::{ServiceDecl, SessionId};
+use tunnel::{Assembler, ServiceDecl, SessionId};
 
 /// Names a session in the tables of the workers; never given out twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -76,11 +75,12 @@ pub(crate) struct Session {
     pub(crate) account: Arc<Account>,
     /// How many links each worker holds.
     links: Box<[AtomicU32]>,
-    /// Links by number of handshake, for the log.
-    pub(crate) links_total: AtomicU32,
+    link_numbers: AtomicU32,
     /// A link came, or the session ended.
     pub(crate) changed: Notify,
     pub(crate) ended: AtomicBool,
+    /// Parts of the service set that the client is declaring.
+    pub(crate) arriving: Mutex<Assembler<ServiceDecl>>,
 }
 
 impl Session {
@@ -90,9 +90,10 @@ impl Session {
             id,
             account,
             links: (0..workers).map(|_| AtomicU32::new(0)).collect(),
-            links_total: AtomicU32::new(0),
+            link_numbers: AtomicU32::new(0),
             changed: Notify::new(),
             ended: AtomicBool::new(false),
+            arriving: Mutex::default(),
         }
     }
 
@@ -118,6 +119,11 @@ impl Session {
         let worker = Some(here).filter(fits).or_else(|| (0..self.links.len()).find(fits)).unwrap_or(here);
         self.links[worker].fetch_add(1, Relaxed);
         LinkPlace { session: self, worker }
+    }
+
+    /// Counts the session's links, for the log.
+    pub(crate) fn next_link_number(&self) -> u32 {
+        self.link_numbers.fetch_add(1, Relaxed)
     }
 
     pub(crate) fn link_ended(&self, worker: usize) {
@@ -158,20 +164,20 @@ impl LinkPlace<'_> {
 pub(crate) struct Service {
     pub(crate) session: Arc<Session>,
     pub(crate) declared: ServiceDecl,
-    pub(crate) allow: Vec<IpNet>,
-    pub(crate) deny: Vec<IpNet>,
     /// The service's own limits, before the account's.
     pub(crate) upload: Option<Arc<Pacer>>,
     pub(crate) download: Option<Arc<Pacer>>,
     pub(crate) traffic: Arc<Traffic>,
     pub(crate) visitors_total: AtomicU64,
+    /// Where visitors reach it; set when it was granted.
+    pub(crate) endpoints: OnceLock<Vec<String>>,
 }
 
 impl Service {
     /// Whether the visitor may come: `deny` goes before `allow`; no `allow` allows all.
     pub(crate) fn admits(&self, visitor: IpAddr) -> bool {
         let visitor = visitor.to_canonical();
-        !self.deny.iter().any(|net| net.contains(&visitor))
-            && (self.allow.is_empty() || self.allow.iter().any(|net| net.contains(&visitor)))
+        let ServiceDecl { allow, deny, .. } = &self.declared;
+        !deny.iter().any(|net| net.contains(visitor)) && (allow.is_empty() || allow.iter().any(|net| net.contains(visitor)))
     }
 }

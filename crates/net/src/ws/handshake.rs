@@ -65,7 +65,19 @@ pub enum WsError {
 ///
 /// # Errors
 /// See [`WsError`].
-pub async fn accept(mut stream: Stream, head: &[u8]) -> Result<Stream, WsError> {
+pub async fn accept(stream: Stream, head: &[u8]) -> Result<Stream, WsError> {
+    accept_protocol(stream, head, None).await
+}
+
+/// As [`accept`], confirming a subprotocol that the caller has found among those offered (RFC 6455 §4.2.2).
+///
+/// # Errors
+/// See [`WsError`].
+pub async fn accept_protocol(
+    mut stream: Stream,
+    head: &[u8],
+    protocol: Option<&'static str>,
+) -> Result<Stream, WsError> {
     let (request, rest) = match read_head::<server::Request>(&mut stream, head.to_vec(), true).await
     {
         Ok(parsed) => parsed,
@@ -74,7 +86,11 @@ pub async fn accept(mut stream: Stream, head: &[u8]) -> Result<Stream, WsError> 
         Err(HeadError::Io(error)) => return Err(WsError::Io(error)),
     };
     let answer = match server::create_response(&request) {
-        Ok(response) => {
+        Ok(mut response) => {
+            if let Some(protocol) = protocol {
+                let value = header::HeaderValue::from_static(protocol);
+                response.headers_mut().insert(header::SEC_WEBSOCKET_PROTOCOL, value);
+            }
             let mut bytes = Vec::with_capacity(160);
             server::write_response(&mut bytes, &response).map(|()| bytes)
         }
@@ -96,8 +112,21 @@ pub async fn accept(mut stream: Stream, head: &[u8]) -> Result<Stream, WsError> 
 ///
 /// # Errors
 /// See [`WsError`].
-pub async fn connect(mut stream: Stream, host: &str, path: &str) -> Result<Stream, WsError> {
-    let (request, key) = request(host, path).ok_or_else(|| WsError::BadTarget {
+pub async fn connect(stream: Stream, host: &str, path: &str) -> Result<Stream, WsError> {
+    connect_protocol(stream, host, path, None).await
+}
+
+/// As [`connect`], offering one subprotocol (RFC 6455 §1.9). A server that does not confirm it is taken as it is.
+///
+/// # Errors
+/// See [`WsError`].
+pub async fn connect_protocol(
+    mut stream: Stream,
+    host: &str,
+    path: &str,
+    protocol: Option<&str>,
+) -> Result<Stream, WsError> {
+    let (request, key) = request(host, path, protocol).ok_or_else(|| WsError::BadTarget {
         host: host.to_owned(),
         path: path.to_owned(),
     })?;
@@ -175,11 +204,15 @@ async fn reject(stream: &mut Stream, error: &tungstenite::Error) -> WsError {
     }
 }
 
-fn request(host: &str, path: &str) -> Option<(Vec<u8>, String)> {
+fn request(host: &str, path: &str, protocol: Option<&str>) -> Option<(Vec<u8>, String)> {
     if !path.starts_with('/') || host.is_empty() {
         return None;
     }
-    let request = Request::get(path)
+    let mut request = Request::get(path);
+    if let Some(protocol) = protocol {
+        request = request.header("Sec-WebSocket-Protocol", protocol);
+    }
+    let request = request
         .header("Host", host)
         .header("Connection", "Upgrade")
         .header("Upgrade", "websocket")
