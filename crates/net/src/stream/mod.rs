@@ -167,6 +167,9 @@ impl Stream {
 
     /// Fills `out` with keying material of the outermost TLS layer (RFC 5705, RFC 8446 §7.5): both ends get the same.
     ///
+    /// To bind a proof to the channel, both ends have to insist on TLS 1.3: under 1.2 without the extended master secret
+    /// (RFC 7627) somebody between can make two channels export the same.
+    ///
     /// # Errors
     /// `Unsupported` without TLS; `InvalidInput` for what TLS does not allow (an empty `out`).
     pub fn tls_exporter(
