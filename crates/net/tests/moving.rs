@@ -1,4 +1,5 @@
 //! Moving streams between workers while bytes flow.
+#![allow(clippy::unwrap_used, reason = "a test ends where its helpers fail")]
 
 mod common;
 

@@ -1,4 +1,5 @@
 //! What every kind of stream does alike.
+#![allow(clippy::unwrap_used, reason = "a test ends where its helpers fail")]
 
 mod common;
 

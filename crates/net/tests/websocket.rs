@@ -1,4 +1,5 @@
 //! WebSocket as others speak it: handshake, control frames, violations.
+#![allow(clippy::unwrap_used, reason = "a test ends where its helpers fail")]
 
 mod common;
 
@@ -8,6 +9,7 @@ use std::net::TcpStream;
 use common::{on_worker, tcp_pair, ws_over};
 use net::Stream;
 use net::ws::{self, MAX_HEAD, WsError};
+use rand::Rng;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use tungstenite::{Bytes, Message, WebSocket};
@@ -330,4 +332,37 @@ async fn echo(mut stream: Stream) {
         stream.flush().await.unwrap();
     }
     stream.shutdown().await.unwrap();
+}
+
+#[test]
+fn random_bytes_end_in_an_error_and_never_in_a_panic() {
+    let mut rng = common::seeded("random_bytes_end_in_an_error_and_never_in_a_panic");
+    for _ in 0..300 {
+        on_worker(async {
+            let (mut client, mut server) = raw_client().await;
+            let mut wire = Vec::new();
+            for _ in 0..rng.random_range(0..20) {
+                let opcode = [0x82, 0x02, 0x00, 0x80, 0x89, 0x8a][rng.random_range(0..6)];
+                let len = rng.random_range(0..200);
+                wire.extend(frame(opcode, &vec![rng.random(); len]));
+            }
+            for _ in 0..rng.random_range(1..100) {
+                wire.push(rng.random());
+            }
+            client.write_all(&wire).await.unwrap();
+            client.shutdown().await.unwrap();
+            let mut got = Vec::new();
+            // A Close among the random bytes is the only good end.
+            if let Err(error) = server.read_to_end(&mut got).await {
+                assert!(
+                    matches!(
+                        error.kind(),
+                        ErrorKind::InvalidData | ErrorKind::UnexpectedEof
+                    ),
+                    "{error}"
+                );
+            }
+            assert!(got.len() <= wire.len());
+        });
+    }
 }

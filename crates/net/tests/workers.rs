@@ -1,4 +1,5 @@
 //! Worker threads and the shutdown token.
+#![allow(clippy::unwrap_used, reason = "a test ends where its helpers fail")]
 
 use std::cell::Cell;
 use std::rc::Rc;

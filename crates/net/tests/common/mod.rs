@@ -1,5 +1,9 @@
 //! What the tests share: a worker's runtime, connected streams of every kind, seeded randomness.
-#![allow(dead_code, reason = "each test file uses its own part")]
+#![allow(
+    clippy::unwrap_used,
+    dead_code,
+    reason = "each test file uses its own part, and ends where a helper fails"
+)]
 
 use std::future::Future;
 use std::net::SocketAddr;
