@@ -9,6 +9,39 @@
 //! learn that nothing is left, and an idle stream holds no buffer.
 //!
 //! Time limits, routing, pools and retries are left to the callers.
+//!
+//! ```
+//! use std::time::Duration;
+//! use tokio::io::{AsyncReadExt, AsyncWriteExt};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let workers = net::Workers::start(2, "worker")?;
+//! let sockets = net::listen_tcp_group("127.0.0.1:0".parse()?, workers.handles().len())?;
+//! let addr = sockets[0].local_addr()?;
+//! for (worker, socket) in workers.handles().iter().zip(sockets) {
+//!     worker.spawn(move || async move {
+//!         let Ok(mut acceptor) = net::Acceptor::new(socket) else { return };
+//!         while let Ok((mut stream, _peer)) = acceptor.accept().await {
+//!             tokio::task::spawn_local(async move {
+//!                 let _ = stream.write_all(b"hello").await;
+//!                 let _ = stream.shutdown().await;
+//!             });
+//!         }
+//!     })?;
+//! }
+//! let (tell, told) = std::sync::mpsc::channel();
+//! workers.handles()[0].spawn(move || async move {
+//!     let mut text = String::new();
+//!     if let Ok(mut stream) = net::connect_tcp(&[addr], None).await {
+//!         let _ = stream.read_to_string(&mut text).await;
+//!     }
+//!     let _ = tell.send(text);
+//! })?;
+//! assert_eq!(told.recv()?, "hello");
+//! workers.shutdown(Duration::from_secs(5))?;
+//! # Ok(())
+//! # }
+//! ```
 
 mod accept;
 mod connect;

@@ -79,8 +79,10 @@ impl Detached {
 }
 
 impl From<std::net::TcpStream> for Detached {
-    /// A socket from elsewhere. It must be in non-blocking mode.
+    /// A socket from elsewhere; it is put in non-blocking mode.
     fn from(tcp: std::net::TcpStream) -> Self {
+        // Fails on a descriptor that is no socket only, which the type rules out.
+        let _ = tcp.set_nonblocking(true);
         Self {
             kind: DetachedKind::Tcp(tcp),
             prefix: None,
@@ -89,8 +91,9 @@ impl From<std::net::TcpStream> for Detached {
 }
 
 impl From<std::os::unix::net::UnixStream> for Detached {
-    /// A socket from elsewhere. It must be in non-blocking mode.
+    /// A socket from elsewhere; it is put in non-blocking mode.
     fn from(unix: std::os::unix::net::UnixStream) -> Self {
+        let _ = unix.set_nonblocking(true);
         Self {
             kind: DetachedKind::Unix(unix),
             prefix: None,

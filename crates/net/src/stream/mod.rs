@@ -32,7 +32,7 @@ pub use detach::Detached;
 use crate::tls::stream::TlsStream;
 use crate::ws::stream::WsStream;
 
-/// A byte stream. See the [module](self) for what all variants share.
+/// A byte stream, whatever lies below: all variants share the behaviour the crate describes.
 pub struct Stream {
     kind: Kind,
     /// Bytes to be read before the kind is asked. Boxed: one word in the many streams that have none.
@@ -69,7 +69,7 @@ impl Stream {
 
     /// Writes what can be written now, without waiting and without registering for a wake-up.
     ///
-    /// On a connection just accepted the first call may say `WouldBlock` though there is room, because its readiness
+    /// On a connection just accepted or attached the first call may say `WouldBlock` though there is room, because its readiness
     /// has not been reported yet: fall back to `poll_write`.
     ///
     /// # Errors
@@ -166,6 +166,9 @@ impl Stream {
     }
 
     /// Fills `out` with keying material of the outermost TLS layer (RFC 5705, RFC 8446 §7.5): both ends get the same.
+    ///
+    /// To bind a proof to the channel, both ends have to insist on TLS 1.3: under 1.2 without the extended master secret
+    /// (RFC 7627) somebody between can make two channels export the same.
     ///
     /// # Errors
     /// `Unsupported` without TLS; `InvalidInput` for what TLS does not allow (an empty `out`).

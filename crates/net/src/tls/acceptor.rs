@@ -6,13 +6,14 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::io::{self, Read};
+use std::future::poll_fn;
+use std::io;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use rustls::server::{
-    Acceptor, ClientHello, ProducesTickets, ResolvesServerCert, ServerSessionMemoryCache,
-    StoresServerSessions,
+    Accepted, AcceptedAlert, Acceptor, ClientHello, ProducesTickets, ResolvesServerCert,
+    ServerSessionMemoryCache, StoresServerSessions,
 };
 use rustls::sign::CertifiedKey;
 use rustls::{Connection, ServerConfig};
@@ -114,62 +115,72 @@ impl TlsAcceptor {
     ///
     /// # Errors
     /// See [`TlsError`].
-    pub async fn accept(&self, mut stream: Stream) -> Result<Stream, TlsError> {
+    pub async fn accept(&self, stream: Stream) -> Result<Stream, TlsError> {
         let snapshot = self.shared.snapshot.load_full();
-        let mut hello = Acceptor::default();
-        let mut read = Vec::with_capacity(HELLO_ROOM);
-        let accepted = loop {
-            let had = read.len();
-            if stream.read_buf(&mut read).await? == 0 {
-                return Err(TlsError::Io(io::ErrorKind::UnexpectedEof.into()));
-            }
-            if looks_like_http(&read) {
-                return Err(TlsError::PlainHttp(stream.with_prefix(read)));
-            }
-            let mut fresh = &read[had..];
-            let mut accepted = None;
-            while accepted.is_none() && !fresh.is_empty() {
-                if hello.read_tls(&mut fresh as &mut dyn Read)? == 0 {
-                    break;
-                }
-                accepted = match hello.accept() {
-                    Ok(accepted) => accepted,
-                    Err((error, mut alert)) => {
-                        let mut bytes = Vec::new();
-                        alert.write_all(&mut bytes)?;
-                        return Err(refuse(stream, &bytes, TlsError::Protocol(error)).await);
-                    }
-                };
-            }
-            if let Some(accepted) = accepted {
-                break (accepted, fresh.to_vec());
-            }
-            read.reserve(HELLO_ROOM);
-        };
-        let (accepted, rest) = accepted;
-        if snapshot.unknown_name == UnknownName::Refuse
-            && accepted
-                .client_hello()
-                .server_name()
-                .is_some_and(|name| snapshot.certificates.find(name).is_none())
-        {
+        let (stream, accepted, rest) = read_hello(stream).await?;
+        let asks_for_unknown = accepted
+            .client_hello()
+            .server_name()
+            .is_some_and(|name| snapshot.certificates.find(name).is_none());
+        if asks_for_unknown && snapshot.unknown_name == UnknownName::Refuse {
             return Err(refuse(stream, UNRECOGNIZED_NAME_ALERT, TlsError::UnknownName).await);
         }
         let session = match accepted.into_connection(snapshot.config.clone()) {
             Ok(session) => session,
-            Err((error, mut alert)) => {
-                let mut bytes = Vec::new();
-                alert.write_all(&mut bytes)?;
-                return Err(refuse(stream, &bytes, TlsError::Protocol(error)).await);
+            Err((error, alert)) => {
+                return Err(refuse(stream, &bytes_of(alert), TlsError::Protocol(error)).await);
             }
         };
         let mut tls = TlsStream::new(stream, Connection::Server(session), rest);
-        match std::future::poll_fn(|cx| tls.poll_handshake(cx)).await {
+        match poll_fn(|cx| tls.poll_handshake(cx)).await {
             Ok(()) => Ok(Stream::from_tls(tls)),
             Err(HandshakeFailure::Io(error)) => Err(TlsError::Io(error)),
             Err(HandshakeFailure::Tls(error)) => Err(TlsError::Protocol(error)),
         }
     }
+}
+
+/// Reads until the ClientHello is whole; gives it with the bytes after it. rustls bounds its length to 64 KiB.
+async fn read_hello(mut stream: Stream) -> Result<(Stream, Accepted, Vec<u8>), TlsError> {
+    let mut hello = Acceptor::default();
+    let mut read = Vec::with_capacity(HELLO_ROOM);
+    let mut fed = 0;
+    loop {
+        if stream.read_buf(&mut read).await? == 0 {
+            return Err(TlsError::Io(io::ErrorKind::UnexpectedEof.into()));
+        }
+        if looks_like_http(&read) {
+            return Err(TlsError::PlainHttp(stream.with_prefix(read)));
+        }
+        // A piece of a method must not be judged as TLS. The first byte of TLS, 0x16, begins none.
+        if METHODS.iter().any(|method| method.starts_with(&read)) {
+            continue;
+        }
+        while fed < read.len() {
+            let mut fresh = &read[fed..];
+            let taken = hello.read_tls(&mut fresh)?;
+            if taken == 0 {
+                // It said goodbye before it said hello; nothing more is taken from it.
+                return Err(TlsError::Io(io::ErrorKind::UnexpectedEof.into()));
+            }
+            fed += taken;
+            match hello.accept() {
+                Ok(Some(accepted)) => return Ok((stream, accepted, read.split_off(fed))),
+                Ok(None) => {}
+                Err((error, alert)) => {
+                    return Err(refuse(stream, &bytes_of(alert), TlsError::Protocol(error)).await);
+                }
+            }
+        }
+        read.reserve(HELLO_ROOM);
+    }
+}
+
+fn bytes_of(mut alert: AcceptedAlert) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    // Writing to memory does not fail.
+    let _ = alert.write_all(&mut bytes);
+    bytes
 }
 
 impl fmt::Debug for TlsAcceptor {

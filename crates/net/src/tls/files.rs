@@ -52,7 +52,7 @@ impl Certificate {
     /// Puts a chain and its key together.
     ///
     /// # Errors
-    /// [`Unfit`], which has no file names; [`load_certificate`] adds them.
+    /// [`Unfit`], which has no file names; [`load_certificates`] adds them.
     fn new(
         chain: Vec<CertificateDer<'static>>,
         key: PrivateKeyDer<'static>,
@@ -107,7 +107,7 @@ impl fmt::Debug for Certificate {
 ///
 /// # Errors
 /// [`TlsFileError`] says which file, what is wrong with it and what to do.
-pub fn load_certificate(certificate: &Path, key: &Path) -> Result<Certificate, TlsFileError> {
+pub fn load_certificates(certificate: &Path, key: &Path) -> Result<Certificate, TlsFileError> {
     let chain = read_chain(certificate)?;
     let key_der = read_key(key)?;
     let loaded = Certificate::new(chain, key_der).map_err(|unfit| unfit.at(certificate, key))?;

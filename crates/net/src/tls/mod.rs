@@ -1,6 +1,6 @@
 //! TLS: certificates from files, a server side that picks them by name, a client side that decides whom to trust.
 //!
-//! [`load_certificate`] reads a certificate and its key, [`self_signed`] makes one. [`TlsAcceptor`] turns an accepted
+//! [`load_certificates`] reads a certificate and its key, [`self_signed`] makes one. [`TlsAcceptor`] turns an accepted
 //! [`Stream`] into an encrypted one and can be reloaded while it serves; [`TlsConnector`] does it for a connection made.
 //! All of it is rustls with aws-lc-rs; resumption is on and bounded; early data is off. ACME, watching files and the
 //! time a handshake may take are left to the callers.
@@ -17,7 +17,7 @@ pub use acceptor::{
 };
 pub use connector::{TlsClientOptions, TlsConnector, Trust};
 pub use error::{TlsConfigError, TlsError, TlsFileError};
-pub use files::{Certificate, load_certificate, self_signed};
+pub use files::{Certificate, load_certificates, self_signed};
 
 use std::sync::{Arc, LazyLock};
 

@@ -33,6 +33,8 @@ pub(crate) struct TlsState {
     failed: Option<rustls::Error>,
     /// close_notify has been queued.
     closed: bool,
+    /// The session's input buffer has grown since it was last trimmed.
+    grown: bool,
 }
 
 impl TlsStream {
@@ -43,6 +45,7 @@ impl TlsStream {
             plaintext: 0,
             failed: None,
             closed: false,
+            grown: true,
         };
         Self { below, state }
     }
@@ -116,7 +119,11 @@ impl TlsStream {
             }
             let mut scratch = Scratch::borrow();
             let want = (buf.remaining() + RECORD_OVERHEAD).max(MAX_RECORD);
-            let n = ready!(self.poll_below(cx, &mut scratch, want))?;
+            let Poll::Ready(outcome) = self.poll_below(cx, &mut scratch, want) else {
+                self.state.trim();
+                return Poll::Pending;
+            };
+            let n = outcome?;
             if n == 0 {
                 self.state.session.read_tls(&mut io::empty())?;
             } else {
@@ -309,7 +316,7 @@ impl TlsState {
             match self.session.read_tls(&mut bytes) {
                 // After close_notify the session takes nothing more (RFC 8446 §6.1: what follows is ignored).
                 Ok(0) => return Ok(&[]),
-                Ok(_) => {}
+                Ok(_) => self.grown = true,
                 Err(error) => return Err(rustls::Error::General(error.to_string())),
             }
             self.plaintext = self
@@ -322,6 +329,17 @@ impl TlsState {
                 .map_err(|error| rustls::Error::General(error.to_string()))?;
         }
         Ok(bytes)
+    }
+
+    /// Has the session give up the buffer of a large record that has been read, before the stream goes idle.
+    ///
+    /// rustls shrinks it (to 4 KiB, its least) only when it is about to read more: so it is made to, from nothing. With
+    /// a part of a record in it the buffer stays.
+    fn trim(&mut self) {
+        if std::mem::take(&mut self.grown) {
+            // Always `WouldBlock`, which changes nothing else.
+            let _ = self.session.read_tls(&mut NothingYet);
+        }
     }
 
     /// Whether the peer ended the session. Only asked when no plaintext is left.
@@ -364,6 +382,15 @@ pub(crate) enum HandshakeFailure {
 
 fn protocol_error(error: &rustls::Error) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, error.clone())
+}
+
+/// A source that has no bytes for now.
+struct NothingYet;
+
+impl Read for NothingYet {
+    fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+        Err(io::ErrorKind::WouldBlock.into())
+    }
 }
 
 /// Writes below without registering.
