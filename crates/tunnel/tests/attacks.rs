@@ -1,4 +1,5 @@
 //! What a hostile peer, or somebody between the two ends, can try.
+#![allow(clippy::unwrap_used, reason = "a test's helpers fail the test")]
 
 mod common;
 

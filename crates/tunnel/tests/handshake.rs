@@ -1,4 +1,5 @@
 //! Both ends of the handshake against each other: what they agree on, and the messages of disagreement.
+#![allow(clippy::unwrap_used, reason = "a test's helpers fail the test")]
 
 mod common;
 
