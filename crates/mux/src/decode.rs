@@ -10,8 +10,10 @@ use crate::{
 
 #[derive(Debug)]
 pub(crate) enum Piece<'i> {
-    /// A whole frame that is neither data nor an opening.
-    Whole(Header, Cow<'i, [u8]>),
+    /// A whole frame of a kind that has at most [`SHORT`] bytes of payload; those lie at the front.
+    Short(Header, [u8; SHORT]),
+    /// A whole control message.
+    Control(Cow<'i, [u8]>),
     /// The stream header of an opening; its data follows.
     Open(u32, Cow<'i, [u8]>),
     /// Some bytes of a stream.
@@ -20,19 +22,27 @@ pub(crate) enum Piece<'i> {
     End(u32),
 }
 
+/// Longest payload of a credit, reset or ping.
+pub(crate) const SHORT: usize = 8;
+
 #[derive(Debug, Default)]
 pub(crate) struct Decoder {
     state: State,
-    /// What is gathered: a frame header, or a short payload.
-    gathered: Vec<u8>,
+    /// The part of a frame header or short payload that has come.
+    short: [u8; SHORT],
+    short_len: usize,
+    /// The part of a stream header or control message that has come.
+    long: Vec<u8>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 enum State {
     #[default]
     Header,
-    /// The payload of a frame that is handed out whole.
-    Whole(Header),
+    /// The payload of a credit, reset or ping.
+    Short(Header),
+    /// So many bytes of a control message.
+    Control(usize),
     /// The two bytes that say how long the stream header is.
     OpenLength(Header),
     OpenHeader(Header, usize),
@@ -49,35 +59,33 @@ impl Decoder {
         loop {
             match self.state {
                 State::Header => {
-                    let Some(bytes) = self.gather(input, HEADER) else {
+                    let Some(wire) = self.gather_short(input, HEADER) else {
                         return Ok(None);
                     };
-                    self.state = start(&bytes)?;
+                    self.state = start(wire)?;
                 }
-                State::Whole(header) => {
-                    let Some(payload) = self.gather(input, usize::from(header.length)) else {
+                State::Short(header) => {
+                    let Some(payload) = self.gather_short(input, usize::from(header.length)) else {
                         return Ok(None);
                     };
                     self.state = State::Header;
-                    return Ok(Some(Piece::Whole(header, payload)));
+                    return Ok(Some(Piece::Short(header, payload)));
                 }
-                State::OpenLength(header) => {
-                    let Some(bytes) = self.gather(input, 2) else {
+                State::Control(length) => {
+                    let Some(message) = self.gather_long(input, length) else {
                         return Ok(None);
                     };
-                    let length = bytes
-                        .iter()
-                        .fold(0, |sum, byte| sum << 8 | usize::from(*byte));
-                    if length > MAX_HEADER || length + 2 > usize::from(header.length) {
-                        return Err(Violation::BadLength {
-                            kind: header.kind as u8,
-                            length: header.length,
-                        });
-                    }
-                    self.state = State::OpenHeader(header, length);
+                    self.state = State::Header;
+                    return Ok(Some(Piece::Control(message)));
+                }
+                State::OpenLength(header) => {
+                    let Some([high, low, ..]) = self.gather_short(input, 2) else {
+                        return Ok(None);
+                    };
+                    self.state = open_header(header, u16::from_be_bytes([high, low]))?;
                 }
                 State::OpenHeader(header, length) => {
-                    let Some(bytes) = self.gather(input, length) else {
+                    let Some(bytes) = self.gather_long(input, length) else {
                         return Ok(None);
                     };
                     self.state = State::Data(header, usize::from(header.length) - 2 - length);
@@ -93,8 +101,7 @@ impl Decoder {
                     if input.is_empty() {
                         return Ok(None);
                     }
-                    let (bytes, rest) = input.split_at(left.min(input.len()));
-                    *input = rest;
+                    let bytes = take(input, left);
                     self.state = State::Data(header, left - bytes.len());
                     return Ok(Some(Piece::Data(header.stream, bytes)));
                 }
@@ -102,34 +109,66 @@ impl Decoder {
         }
     }
 
-    /// `n` contiguous bytes, borrowed where they lie together in the input.
-    fn gather<'i>(&mut self, input: &mut &'i [u8], n: usize) -> Option<Cow<'i, [u8]>> {
-        if self.gathered.is_empty() && input.len() >= n {
-            let (bytes, rest) = input.split_at(n);
+    /// `n` bytes, at most [`SHORT`], at the front of an array.
+    fn gather_short(&mut self, input: &mut &[u8], n: usize) -> Option<[u8; SHORT]> {
+        if self.short_len == 0
+            && let Some((wire, rest)) = input.split_first_chunk()
+            && n == SHORT
+        {
             *input = rest;
-            return Some(Cow::Borrowed(bytes));
+            return Some(*wire);
         }
-        let missing = n - self.gathered.len();
-        let (bytes, rest) = input.split_at(missing.min(input.len()));
-        *input = rest;
-        self.gathered.extend_from_slice(bytes);
-        (self.gathered.len() == n).then(|| Cow::Owned(std::mem::take(&mut self.gathered)))
+        let bytes = take(input, n - self.short_len);
+        let end = self.short_len + bytes.len();
+        self.short[self.short_len..end].copy_from_slice(bytes);
+        self.short_len = if end == n { 0 } else { end };
+        (end == n).then_some(self.short)
+    }
+
+    /// `n` contiguous bytes, borrowed where they lie together in the input.
+    fn gather_long<'i>(&mut self, input: &mut &'i [u8], n: usize) -> Option<Cow<'i, [u8]>> {
+        if self.long.is_empty() && input.len() >= n {
+            return Some(Cow::Borrowed(take(input, n)));
+        }
+        let bytes = take(input, n - self.long.len());
+        self.long.extend_from_slice(bytes);
+        (self.long.len() == n).then(|| Cow::Owned(std::mem::take(&mut self.long)))
     }
 }
 
-fn start(bytes: &[u8]) -> Result<State, Violation> {
-    let mut wire = [0; HEADER];
-    wire.copy_from_slice(bytes);
+/// At most `n` bytes off the front of `input`.
+fn take<'i>(input: &mut &'i [u8], n: usize) -> &'i [u8] {
+    let (bytes, rest) = input.split_at(n.min(input.len()));
+    *input = rest;
+    bytes
+}
+
+/// What follows a frame header.
+fn start(wire: [u8; HEADER]) -> Result<State, Violation> {
     let header = Header::from_wire(wire).map_err(Violation::UnknownFrame)?;
     if !header.kind.allows(header.length) {
-        return Err(Violation::BadLength {
-            kind: header.kind as u8,
-            length: header.length,
-        });
+        return Err(bad_length(header));
     }
+    let length = usize::from(header.length);
     Ok(match header.kind {
-        Kind::Data => State::Data(header, usize::from(header.length)),
+        Kind::Data => State::Data(header, length),
         Kind::Open => State::OpenLength(header),
-        Kind::Credit | Kind::Reset | Kind::Ping | Kind::Control => State::Whole(header),
+        Kind::Control => State::Control(length),
+        Kind::Credit | Kind::Reset | Kind::Ping => State::Short(header),
     })
+}
+
+fn open_header(header: Header, length: u16) -> Result<State, Violation> {
+    let length = usize::from(length);
+    if length > MAX_HEADER || length + 2 > usize::from(header.length) {
+        return Err(bad_length(header));
+    }
+    Ok(State::OpenHeader(header, length))
+}
+
+fn bad_length(header: Header) -> Violation {
+    Violation::BadLength {
+        kind: header.kind as u8,
+        length: header.length,
+    }
 }

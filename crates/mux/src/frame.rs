@@ -1,6 +1,6 @@
 //! gt's frames: an 8-byte header, then the payload. Knows nothing of streams' states.
 //!
-//! `kind u8 ‖ flags u8 ‖ length u16 ‖ stream u32 ‖ payload`, big-endian. See docs/protocol/tunnel.md §Multiplexer.
+//! `kind u8 ‖ flags u8 ‖ length u16 ‖ stream u32 ‖ payload`, big-endian. See docs/protocol/mux.md.
 
 /// Bytes of a frame header.
 pub(crate) const HEADER: usize = 8;
@@ -11,6 +11,8 @@ pub const MAX_HEADER: usize = 1024;
 
 /// Flag of `Data` and `Open`: nothing follows in this direction.
 pub(crate) const FIN: u8 = 1;
+/// Flag of `Credit`: the window grew by this much; nothing that was sent is returned by it.
+pub(crate) const GROW: u8 = 1;
 /// Flag of `Ping`: this is the answer.
 pub(crate) const ACK: u8 = 1;
 

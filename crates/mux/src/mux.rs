@@ -1,12 +1,20 @@
-//! The streams of one link: frames in, events out; calls in, frames out.
+//! The streams of one link: calls in, frames out. What frames do is in `incoming`, credit in `windows`, the streams in `table`.
 
-use std::{collections::HashMap, time::Duration};
+mod incoming;
+mod table;
+mod windows;
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    time::Duration,
+};
 
 use slab::Slab;
 
 use crate::{
+    credit,
     decode::{Decoder, Piece},
-    frame::{ACK, FIN, Header, Kind, MAX_HEADER, MAX_PAYLOAD},
+    frame::{ACK, FIN, GROW, Header, Kind, MAX_HEADER, MAX_PAYLOAD},
     output::Output,
     schedule::Schedule,
     stream::Stream,
@@ -25,12 +33,19 @@ pub struct Mux {
     streams: Slab<Stream>,
     by_id: HashMap<u32, u32>,
     schedule: Schedule,
+    /// Streams that wait for the link's window: (outstanding, index), so that those that hold least come first and a frame of
+    /// credit costs the same however many wait.
+    parked: BTreeSet<(u64, u32)>,
+    /// Streams that hold credit back.
+    holders: Vec<u32>,
     decoder: Decoder,
     output: Output,
     link: Link,
     clock: Clock,
     /// The answer owed to the peer's latest ping: one, so that a flood of pings grows nothing.
     pong: Option<[u8; 8]>,
+    /// The former answer is on the transport once this many bytes are.
+    pong_taken_at: u64,
 }
 
 /// Credit of the link as a whole.
@@ -42,8 +57,8 @@ struct Link {
     receive_credit: u32,
     /// Bytes passed on for which no credit was given back.
     consumed: u32,
-    /// When the peer's credit falls below this, all credit held back is given: see `Mux::relieve`.
-    relief_below: u32,
+    /// When the peer's credit falls to this, all credit held back is given: see `Mux::relieve`.
+    relief_at: u32,
 }
 
 #[derive(Debug)]
@@ -57,7 +72,17 @@ struct Clock {
 impl Mux {
     /// A link on which nothing was sent yet. The first ping is due at once, so that the round trip is known early.
     #[must_use]
-    pub fn new(side: Side, config: Config, now: Duration) -> Self {
+    pub fn new(side: Side, mut config: Config, now: Duration) -> Self {
+        for window in [
+            &mut config.stream_window,
+            &mut config.link_window,
+            &mut config.peer_stream_window,
+            &mut config.peer_link_window,
+            &mut config.max_stream_window,
+        ] {
+            *window = (*window).min(LARGEST_WINDOW);
+        }
+        config.output_limit = config.output_limit.max(1);
         let (next_id, peer_parity) = match side {
             Side::Initiator => (1, 0),
             Side::Acceptor => (2, 1),
@@ -69,13 +94,15 @@ impl Mux {
             streams: Slab::new(),
             by_id: HashMap::new(),
             schedule: Schedule::default(),
+            parked: BTreeSet::new(),
+            holders: Vec::new(),
             decoder: Decoder::default(),
             output: Output::default(),
             link: Link {
                 send_credit: config.peer_link_window,
                 receive_credit: config.link_window,
                 consumed: 0,
-                relief_below: config.link_window / 2,
+                relief_at: credit::next_level_at(config.link_window, config.link_window),
             },
             clock: Clock {
                 received_at: now,
@@ -83,12 +110,14 @@ impl Mux {
                 round_trip: Duration::ZERO,
             },
             pong: None,
+            pong_taken_at: 0,
             config,
         }
     }
 
-    /// Opens a stream with a header of at most [`MAX_HEADER`] bytes and as much of `first` as credit allows; returns how much
-    /// that was. The peer learns of both with one frame.
+    /// Opens a stream with a header of at most [`MAX_HEADER`] bytes and as much of `first` as credit and [`Config::output_limit`]
+    /// allow; returns how much that was. The peer learns of both with one frame. While [`Mux::output_len`] is more than a few times
+    /// the output limit, callers should wait with opening.
     pub fn open(
         &mut self,
         header: &[u8],
@@ -108,10 +137,10 @@ impl Mux {
         let id = self.next_id;
         self.next_id = self.next_id.wrapping_add(2);
         let key = self.insert(id, now);
-        let room = MAX_PAYLOAD - 2 - header.len();
+        let room = (MAX_PAYLOAD - 2 - header.len()).min(self.room());
         let first = &first[..first.len().min(room).min(self.capacity(key))];
         let length = u16::try_from(header.len()).unwrap_or(u16::MAX);
-        let frame = self.frame(Kind::Open, 0, id, 2 + header.len() + first.len());
+        let frame = frame(Kind::Open, 0, id, 2 + header.len() + first.len());
         self.output
             .push(frame, &[&length.to_be_bytes(), header, first]);
         self.sent(key, first.len());
@@ -121,7 +150,7 @@ impl Mux {
     /// Asks for the stream's turn to send. After [`Turn::Later`] there is no need to ask again.
     pub fn request(&mut self, key: Key) -> Turn {
         let capacity = self.capacity(key);
-        let uncontended = self.schedule.is_empty() && self.has_room();
+        let uncontended = self.room() > 0 && !self.has_waiting();
         let Some(stream) = self.get_mut(key) else {
             return Turn::Gone;
         };
@@ -129,39 +158,33 @@ impl Mux {
             return Turn::Gone;
         }
         if capacity == 0 {
-            stream.send.wants = true;
+            self.park(key);
             return Turn::Later;
         }
         if uncontended && !stream.standing.queued {
             let allowance = stream.standing.allowance();
             return Turn::Now(self.limit(capacity, allowance));
         }
-        let Self {
-            schedule, streams, ..
-        } = self;
-        schedule.push(key.index, &mut streams[key.index as usize].standing);
+        self.enqueue(key);
         Turn::Later
     }
 
     /// The stream whose turn it is and how many bytes it may send; `None` while the output is full or nobody waits. A stream that
     /// has more to send than it did in its turn asks again.
     pub fn next_turn(&mut self) -> Option<(Key, usize)> {
-        while self.has_room() {
-            let index = self.schedule.pop()?;
-            let Some(stream) = self.streams.get_mut(index as usize) else {
+        while self.room() > 0 {
+            self.admit();
+            let key = self.schedule.pop()?;
+            let stream = self.get_mut(key).filter(|stream| stream.standing.queued);
+            let Some(stream) = stream else {
+                self.schedule.was_stale();
                 continue;
             };
-            if !std::mem::take(&mut stream.standing.queued) || stream.send.finished {
-                continue;
-            }
-            let key = Key {
-                index,
-                generation: stream.generation,
-            };
+            stream.standing.queued = false;
             let allowance = stream.standing.allowance();
             let capacity = self.capacity(key);
             if capacity == 0 {
-                self.streams[index as usize].send.wants = true;
+                self.park(key);
                 continue;
             }
             return Some((key, self.limit(capacity, allowance)));
@@ -172,7 +195,7 @@ impl Mux {
     /// Whether a stream waits for its turn.
     #[must_use]
     pub fn has_waiting(&self) -> bool {
-        !self.schedule.is_empty()
+        !self.schedule.is_empty() || self.may_admit()
     }
 
     /// Lets `fill` put up to `limit` bytes (what a turn allowed) of the stream straight into the output. Returns what `fill`
@@ -232,7 +255,8 @@ impl Mux {
             return;
         }
         let id = stream.id;
-        let frame = self.frame(Kind::Data, FIN, id, 0);
+        self.withdraw(key);
+        let frame = frame(Kind::Data, FIN, id, 0);
         self.output.push(frame, &[]);
         self.remove_if_over(key);
     }
@@ -242,27 +266,31 @@ impl Mux {
         let Some(stream) = self.get(key) else { return };
         let id = stream.id;
         self.remove(key);
-        let frame = self.frame(Kind::Reset, 0, id, 2);
+        let frame = frame(Kind::Reset, 0, id, 2);
         self.output.push(frame, &[&reason.0.to_be_bytes()]);
     }
 
-    /// `n` bytes that came as [`Event::Data`] were passed on: returns credit to the peer.
+    /// `n` bytes that came as [`Event::Data`] were passed on: returns credit to the peer. More than came count as what came.
     pub fn consumed(&mut self, key: Key, n: usize, now: Duration) {
         let round_trip = self.clock.round_trip;
-        let window_limit = self.config.max_stream_window;
+        let limit = self.config.max_stream_window;
         // Never hold back so much of a stream's credit that its share of the link looks used up to the peer.
-        let hold = self.link.receive_credit / 4;
+        let hold = credit::share(self.config.link_window, self.link.receive_credit) / 2;
         let Some(stream) = self.get_mut(key) else {
             return;
         };
-        let n = u32::try_from(n).unwrap_or(u32::MAX);
+        let n = u32::try_from(n)
+            .unwrap_or(u32::MAX)
+            .min(stream.receive.unconsumed);
         let id = stream.id;
-        let credit = stream
-            .receive
-            .consume(n, window_limit, hold, round_trip, now);
-        if let Some(credit) = credit {
-            self.push_credit(id, credit);
+        let grant = stream.receive.consume(n, limit, hold, round_trip, now);
+        if let Some(grant) = grant {
+            self.push_credit(id, 0, grant.returned);
+            if grant.grown > 0 {
+                self.push_credit(id, GROW, grant.grown);
+            }
         }
+        self.note_holder(key);
         self.remove_if_over(key);
         self.consumed_on_link(n);
     }
@@ -275,7 +303,7 @@ impl Mux {
             "a control message fits one frame"
         );
         if (1..=MAX_PAYLOAD).contains(&message.len()) {
-            let frame = self.frame(Kind::Control, 0, 0, message.len());
+            let frame = frame(Kind::Control, 0, 0, message.len());
             self.output.push(frame, &[message]);
         }
     }
@@ -298,10 +326,8 @@ impl Mux {
                     self.data(id, bytes)?.map(|key| Event::Data { key, bytes })
                 }
                 Piece::End(id) => self.finished(id).map(|key| Event::Finished { key }),
-                Piece::Whole(header, payload) => match header.kind {
-                    Kind::Control => Some(Event::Control { message: payload }),
-                    _ => self.short_frame(header, &payload, now)?,
-                },
+                Piece::Short(header, payload) => self.short_frame(header, payload, now)?,
+                Piece::Control(message) => Some(Event::Control { message }),
             };
             if event.is_some() {
                 return Ok(event);
@@ -313,9 +339,13 @@ impl Mux {
     /// What waits for the transport.
     #[must_use]
     pub fn output(&mut self) -> &[u8] {
-        if let Some(pong) = self.pong.take() {
-            let frame = self.frame(Kind::Ping, ACK, 0, pong.len());
+        // One at a time waits for the transport, so that pings of a peer that does not read grow nothing.
+        if self.output.taken() >= self.pong_taken_at
+            && let Some(pong) = self.pong.take()
+        {
+            let frame = frame(Kind::Ping, ACK, 0, pong.len());
             self.output.push(frame, &[&pong]);
+            self.pong_taken_at = self.output.taken() + self.output.len() as u64;
         }
         self.output.bytes()
     }
@@ -340,28 +370,29 @@ impl Mux {
 
     /// Sets [`Config::output_limit`]: a caller that sees the transport drain fast raises it, one that sees it stall lowers it.
     pub fn set_output_limit(&mut self, bytes: usize) {
-        self.config.output_limit = bytes;
+        self.config.output_limit = bytes.max(1);
     }
 
-    /// When [`Mux::on_timeout`] is due.
+    /// When [`Mux::on_timeout`] is due: the next ping, or the peer's silence is over two intervals.
     #[must_use]
     pub fn next_timeout(&self) -> Duration {
-        self.clock.ping_at
+        let silent_at = self.clock.received_at.saturating_add(self.patience());
+        self.clock.ping_at.min(silent_at)
     }
 
     /// Sends the ping that is due, and gives idle memory back. Receive what the transport holds before calling this.
     pub fn on_timeout(&mut self, now: Duration) -> Result<(), Dead> {
+        let silence = now.saturating_sub(self.clock.received_at);
+        if silence >= self.patience() {
+            return Err(Dead { silence });
+        }
         if now < self.clock.ping_at {
             return Ok(());
         }
-        let silence = now.saturating_sub(self.clock.received_at);
-        if silence >= self.config.keep_alive * 2 {
-            return Err(Dead { silence });
-        }
         self.output.release();
-        self.clock.ping_at = now + self.config.keep_alive;
+        self.clock.ping_at = now.saturating_add(self.config.keep_alive);
         let token = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
-        let frame = self.frame(Kind::Ping, 0, 0, 8);
+        let frame = frame(Kind::Ping, 0, 0, 8);
         self.output.push(frame, &[&token.to_be_bytes()]);
         Ok(())
     }
@@ -378,280 +409,50 @@ impl Mux {
         self.streams.len()
     }
 
-    // What follows is not public: first what frames do, then credit, then the table of streams.
-
-    fn opened(&mut self, id: u32, now: Duration) -> Result<Option<Key>, Violation> {
-        if id == 0 || id % 2 != self.peer_parity || self.by_id.contains_key(&id) {
-            return Err(Violation::BadStreamId(id));
-        }
-        if self.streams.len() >= self.config.max_streams {
-            let frame = self.frame(Kind::Reset, 0, id, 2);
-            self.output
-                .push(frame, &[&Reason::OVERLOADED.0.to_be_bytes()]);
-            return Ok(None);
-        }
-        Ok(Some(self.insert(id, now)))
+    /// Silence that means death.
+    fn patience(&self) -> Duration {
+        self.config.keep_alive.saturating_mul(2)
     }
 
-    fn data(&mut self, id: u32, bytes: &[u8]) -> Result<Option<Key>, Violation> {
-        let n = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
-        self.link.receive_credit = self
-            .link
-            .receive_credit
-            .checked_sub(n)
-            .ok_or(Violation::OverCredit(0))?;
-        let Some(key) = self.by_id(id) else {
-            // A stream that this end has reset; its last bytes were on the way.
-            self.consumed_on_link(n);
-            return Ok(None);
-        };
-        let receive = &mut self.streams[key.index as usize].receive;
-        if receive.finished {
-            return Err(Violation::DataAfterFinish(id));
-        }
-        receive.credit = receive
-            .credit
-            .checked_sub(n)
-            .ok_or(Violation::OverCredit(id))?;
-        receive.unconsumed += u64::from(n);
-        self.relieve();
-        Ok(Some(key))
-    }
-
-    fn finished(&mut self, id: u32) -> Option<Key> {
-        let key = self.by_id(id)?;
-        let receive = &mut self.streams[key.index as usize].receive;
-        if std::mem::replace(&mut receive.finished, true) {
-            return None;
-        }
-        self.remove_if_over(key);
-        Some(key)
-    }
-
-    fn short_frame<'i>(
-        &mut self,
-        header: Header,
-        payload: &[u8],
-        now: Duration,
-    ) -> Result<Option<Event<'i>>, Violation> {
-        match header.kind {
-            Kind::Credit => {
-                let n = payload
-                    .iter()
-                    .fold(0, |sum, byte| sum << 8 | u32::from(*byte));
-                self.credited(header.stream, n)?;
-                Ok(None)
-            }
-            Kind::Reset => Ok(self.by_id(header.stream).map(|key| {
-                self.remove(key);
-                Event::Reset {
-                    key,
-                    reason: Reason(
-                        payload
-                            .iter()
-                            .fold(0, |sum, byte| sum << 8 | u16::from(*byte)),
-                    ),
-                }
-            })),
-            Kind::Ping => {
-                let mut token = [0; 8];
-                token.copy_from_slice(payload);
-                Ok(self.ping(header.flags & ACK != 0, token, now))
-            }
-            Kind::Data | Kind::Open | Kind::Control => Ok(None),
-        }
-    }
-
-    fn ping<'i>(&mut self, answer: bool, token: [u8; 8], now: Duration) -> Option<Event<'i>> {
-        if !answer {
-            self.pong = Some(token);
-            return None;
-        }
-        let sent_at = Duration::from_nanos(u64::from_be_bytes(token));
-        // A token that was never sent gives nonsense, but only about the peer's own link.
-        let sample = now
-            .checked_sub(sent_at)
-            .filter(|sample| *sample <= self.config.keep_alive * 2)?;
-        self.clock.round_trip = match self.clock.round_trip {
-            Duration::ZERO => sample,
-            // RFC 6298 §2: SRTT with alpha = 1/8.
-            smoothed => smoothed - smoothed / 8 + sample / 8,
-        };
-        Some(Event::Pong { round_trip: sample })
-    }
-
-    fn credited(&mut self, id: u32, n: u32) -> Result<(), Violation> {
-        let add = |credit: u32| {
-            credit
-                .checked_add(n)
-                .filter(|sum| i32::try_from(*sum).is_ok())
-                .ok_or(Violation::CreditOverflow)
-        };
-        if id == 0 {
-            self.link.send_credit = add(self.link.send_credit)?;
-            let waiting: Vec<u32> = self
-                .streams
-                .iter()
-                .filter(|(_, s)| s.send.wants)
-                .filter_map(|(i, _)| u32::try_from(i).ok())
-                .collect();
-            waiting.into_iter().for_each(|index| self.wake(index));
-        } else if let Some(key) = self.by_id(id) {
-            let send = &mut self.streams[key.index as usize].send;
-            send.credit = add(send.credit)?;
-            send.outstanding = send.outstanding.saturating_sub(u64::from(n));
-            self.wake(key.index);
-        }
-        Ok(())
-    }
-
-    /// Queues a stream that waited for credit, if it has some now.
-    fn wake(&mut self, index: u32) {
-        let Some(stream) = self.streams.get(index as usize) else {
-            return;
-        };
-        let key = Key {
-            index,
-            generation: stream.generation,
-        };
-        if !stream.send.wants || self.capacity(key) == 0 {
-            return;
-        }
-        let Self {
-            schedule, streams, ..
-        } = self;
-        let stream = &mut streams[index as usize];
-        stream.send.wants = false;
-        schedule.push(index, &mut stream.standing);
-    }
-
-    /// Bytes the stream may send: its credit, and no more in all than what is left to everybody (dynamic threshold).
-    fn capacity(&self, key: Key) -> usize {
-        let Some(stream) = self.get(key) else {
-            return 0;
-        };
-        let free = self.link.send_credit;
-        let share = u64::from(free).saturating_sub(stream.send.outstanding);
-        usize::try_from(share)
-            .unwrap_or(usize::MAX)
-            .min(stream.send.credit as usize)
+    /// Bytes until the output is full.
+    fn room(&self) -> usize {
+        self.config.output_limit.saturating_sub(self.output.len())
     }
 
     fn limit(&self, capacity: usize, allowance: usize) -> usize {
-        let room = self
-            .config
-            .output_limit
-            .saturating_sub(self.output.len())
-            .max(LEAST_READ);
+        let room = self.room().max(LEAST_READ);
         capacity.min(allowance).min(room).min(MAX_PAYLOAD)
-    }
-
-    fn has_room(&self) -> bool {
-        self.output.len() < self.config.output_limit
     }
 
     fn sent(&mut self, key: Key, n: usize) {
         let bytes = u32::try_from(n).unwrap_or(u32::MAX);
         self.link.send_credit = self.link.send_credit.saturating_sub(bytes);
-        if let Some(stream) = self.get_mut(key) {
-            stream.send.credit = stream.send.credit.saturating_sub(bytes);
-            stream.send.outstanding += u64::from(bytes);
-            stream.standing.used(n);
-        }
-    }
-
-    fn consumed_on_link(&mut self, n: u32) {
-        self.link.consumed = self.link.consumed.saturating_add(n);
-        // Rarely while there is plenty; at once when the peer is nearly out of credit.
-        let hold = (self.config.link_window / 8).min(self.link.receive_credit / 2);
-        if self.link.consumed > hold {
-            let credit = std::mem::take(&mut self.link.consumed);
-            self.push_credit(0, credit);
-            self.link.receive_credit = self.link.receive_credit.saturating_add(credit);
-            self.link.relief_below = self.link.relief_below.max(self.link.receive_credit / 2);
-        }
-    }
-
-    /// Each time the peer's credit for the link has halved, gives back the credit held back on every stream: otherwise a stream
-    /// whose reader is done could look to the peer as if it used more than its share, and wait for ever.
-    fn relieve(&mut self) {
-        if self.link.receive_credit >= self.link.relief_below {
+        let Some(stream) = live(&mut self.streams, key) else {
             return;
-        }
-        self.link.relief_below = self.link.receive_credit / 2;
-        let mut held: Vec<(u32, u32)> = Vec::new();
-        for (_, stream) in &mut self.streams {
-            if let Some(credit) = stream.receive.release() {
-                held.push((stream.id, credit));
-            }
-        }
-        held.into_iter()
-            .for_each(|(id, credit)| self.push_credit(id, credit));
-    }
-
-    fn push_credit(&mut self, id: u32, credit: u32) {
-        let frame = self.frame(Kind::Credit, 0, id, 4);
-        self.output.push(frame, &[&credit.to_be_bytes()]);
-    }
-
-    #[allow(clippy::unused_self, reason = "reads as a part of the writer")]
-    fn frame(&self, kind: Kind, flags: u8, stream: u32, length: usize) -> Header {
-        Header {
-            kind,
-            flags,
-            length: u16::try_from(length).unwrap_or(u16::MAX),
-            stream,
-        }
-    }
-
-    fn insert(&mut self, id: u32, now: Duration) -> Key {
-        self.generation = self.generation.wrapping_add(1);
-        let Config {
-            peer_stream_window,
-            stream_window,
-            ..
-        } = self.config;
-        let stream = Stream::new(id, self.generation, peer_stream_window, stream_window, now);
-        let index = u32::try_from(self.streams.insert(stream)).unwrap_or(u32::MAX);
-        self.by_id.insert(id, index);
-        Key {
-            index,
-            generation: self.generation,
-        }
-    }
-
-    fn remove_if_over(&mut self, key: Key) {
-        if self.get(key).is_some_and(Stream::is_over) {
-            self.remove(key);
-        }
-    }
-
-    fn remove(&mut self, key: Key) {
-        let stream = self.streams.remove(key.index as usize);
-        self.by_id.remove(&stream.id);
-        self.consumed_on_link(u32::try_from(stream.receive.unconsumed).unwrap_or(u32::MAX));
-    }
-
-    fn by_id(&self, id: u32) -> Option<Key> {
-        let index = *self.by_id.get(&id)?;
-        Some(Key {
-            index,
-            generation: self.streams.get(index as usize)?.generation,
-        })
-    }
-
-    fn get(&self, key: Key) -> Option<&Stream> {
-        self.streams
-            .get(key.index as usize)
-            .filter(|stream| stream.generation == key.generation)
-    }
-
-    fn get_mut(&mut self, key: Key) -> Option<&mut Stream> {
-        self.streams
-            .get_mut(key.index as usize)
-            .filter(|stream| stream.generation == key.generation)
+        };
+        stream.send.credit = stream.send.credit.saturating_sub(bytes);
+        stream.send.outstanding += u64::from(bytes);
+        self.schedule.sent(&mut stream.standing, n);
     }
 }
 
+/// The stream that a key names, if it has not ended.
+fn live(streams: &mut Slab<Stream>, key: Key) -> Option<&mut Stream> {
+    streams
+        .get_mut(key.index as usize)
+        .filter(|stream| stream.generation == key.generation)
+}
+
+fn frame(kind: Kind, flags: u8, stream: u32, length: usize) -> Header {
+    Header {
+        kind,
+        flags,
+        length: u16::try_from(length).unwrap_or(u16::MAX),
+        stream,
+    }
+}
+
+/// Credit is counted in 31 bits.
+const LARGEST_WINDOW: u32 = u32::MAX >> 1;
 /// The output limit may be passed by so many bytes, because reading less from a socket at a time costs more than it keeps in order.
 const LEAST_READ: usize = 4 << 10;

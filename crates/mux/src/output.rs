@@ -9,6 +9,8 @@ pub(crate) struct Output {
     buffer: Vec<u8>,
     start: usize,
     end: usize,
+    /// Bytes the transport has ever taken.
+    taken: u64,
 }
 
 impl Output {
@@ -20,8 +22,14 @@ impl Output {
         self.end - self.start
     }
 
+    pub(crate) fn taken(&self) -> u64 {
+        self.taken
+    }
+
     pub(crate) fn advance(&mut self, n: usize) {
-        self.start += n.min(self.len());
+        let n = n.min(self.len());
+        self.taken = self.taken.wrapping_add(n as u64);
+        self.start += n;
         if self.start == self.end {
             self.start = 0;
             self.end = 0;
@@ -31,7 +39,9 @@ impl Output {
     /// Gives the memory back if nothing waits.
     pub(crate) fn release(&mut self) {
         if self.len() == 0 {
-            *self = Self::default();
+            self.start = 0;
+            self.end = 0;
+            self.buffer = Vec::new();
         }
     }
 
@@ -72,7 +82,9 @@ impl Output {
         if self.end + n <= self.buffer.len() {
             return;
         }
-        if self.start > 0 {
+        // Only where at most as much is moved as was written out since the last move: a transport that takes a few bytes at a
+        // time must not cost a move of everything each time.
+        if self.start >= self.len() {
             self.buffer.copy_within(self.start..self.end, 0);
             self.end -= self.start;
             self.start = 0;

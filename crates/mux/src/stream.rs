@@ -30,12 +30,14 @@ impl Stream {
                 outstanding: 0,
                 finished: false,
                 wants: false,
+                parked: None,
             },
             receive: Receiving {
                 credit: window,
                 window,
                 unconsumed: 0,
-                consumed: 0,
+                held: 0,
+                holder: None,
                 credited_at: now,
                 finished: false,
             },
@@ -56,8 +58,10 @@ pub(crate) struct Sending {
     /// Bytes sent for which no credit came back.
     pub(crate) outstanding: u64,
     pub(crate) finished: bool,
-    /// The caller has bytes but there is no credit.
+    /// The caller has bytes but there is no credit, or not enough of the link's window is free.
     pub(crate) wants: bool,
+    /// `outstanding` as it is noted in the set of streams that wait for the link's window.
+    pub(crate) parked: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -67,16 +71,26 @@ pub(crate) struct Receiving {
     /// Bytes the peer may have on the way; grows while the reader keeps up.
     pub(crate) window: u32,
     /// Bytes given to the caller that it has not passed on.
-    pub(crate) unconsumed: u64,
+    pub(crate) unconsumed: u32,
     /// Bytes passed on for which no credit was given back.
-    consumed: u32,
+    pub(crate) held: u32,
+    /// Place in the list of streams that hold credit back.
+    pub(crate) holder: Option<u32>,
     credited_at: Duration,
     pub(crate) finished: bool,
 }
 
+/// What one call of [`Receiving::consume`] gives the peer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Grant {
+    /// Room of bytes that were passed on.
+    pub(crate) returned: u32,
+    /// Room that was not there before.
+    pub(crate) grown: u32,
+}
+
 impl Receiving {
-    /// Counts bytes passed on; tells how much credit to give back now, if any: once half a window has gathered, or more than
-    /// `hold` bytes.
+    /// Counts bytes passed on; tells how much credit to give back now, if any: once half a window has gathered, or `hold` bytes.
     pub(crate) fn consume(
         &mut self,
         n: u32,
@@ -84,29 +98,35 @@ impl Receiving {
         hold: u32,
         round_trip: Duration,
         now: Duration,
-    ) -> Option<u32> {
-        self.unconsumed = self.unconsumed.saturating_sub(u64::from(n));
-        self.consumed = self.consumed.saturating_add(n);
-        if self.consumed < (self.window / 2).min(hold) {
+    ) -> Option<Grant> {
+        self.unconsumed = self.unconsumed.saturating_sub(n);
+        if self.finished {
             return None;
         }
-        let kept_up = self.consumed >= self.window / 2;
-        let mut credit = self.release()?;
+        self.held = self.held.saturating_add(n);
+        if self.held < (self.window / 2).min(hold) {
+            return None;
+        }
+        let kept_up = self.held >= self.window / 2;
+        let returned = self.release()?;
+        let mut grown = 0;
         // Half a window in less than two round trips: the window, not the reader, sets the pace.
-        if kept_up && now.saturating_sub(self.credited_at) < round_trip * 2 && self.window < limit {
-            let grown = self.window.saturating_mul(2).min(limit);
-            let more = grown - self.window;
-            self.window = grown;
-            self.credit = self.credit.saturating_add(more);
-            credit = credit.saturating_add(more);
+        if kept_up
+            && now.saturating_sub(self.credited_at) < round_trip.saturating_mul(2)
+            && self.window < limit
+        {
+            let window = self.window.saturating_mul(2).min(limit);
+            grown = window - self.window;
+            self.window = window;
+            self.credit = self.credit.saturating_add(grown);
         }
         self.credited_at = now;
-        Some(credit)
+        Some(Grant { returned, grown })
     }
 
     /// All credit that is held back.
     pub(crate) fn release(&mut self) -> Option<u32> {
-        let credit = std::mem::take(&mut self.consumed);
+        let credit = std::mem::take(&mut self.held);
         if self.finished || credit == 0 {
             return None;
         }

@@ -14,6 +14,7 @@ pub enum Side {
 }
 
 /// Limits and windows of one link. Both ends must agree on the windows: what one announces is what the other may send.
+/// Windows over 2^31 - 1 count as that.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
     /// Bytes the peer may send on a new stream before it gets credit.
@@ -28,9 +29,9 @@ pub struct Config {
     pub max_stream_window: u32,
     /// Streams that may be open at once, opened by either end.
     pub max_streams: usize,
-    /// Bytes of stream data that wait for the transport before streams have to wait for their turn.
+    /// Bytes of stream data that wait for the transport before streams have to wait for their turn; at least 1.
     pub output_limit: usize,
-    /// Time between two pings. The link counts as dead when two in a row stay unanswered.
+    /// Time between two pings; not zero. The link counts as dead when nothing has come for twice as long.
     pub keep_alive: Duration,
 }
 
@@ -165,7 +166,7 @@ pub enum Violation {
     DataAfterFinish(u32),
 }
 
-/// The peer has not answered two pings in a row.
+/// Nothing has come from the peer for two keep-alive intervals, in which it had two pings to answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the peer has not answered for {silence:?}")]
 pub struct Dead {
