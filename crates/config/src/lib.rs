@@ -14,10 +14,27 @@
 //!
 //! Left to others: opening sockets and certificate files (`server`, `agent`), printing and exit codes (`gt`).
 
+mod check;
 pub mod checked;
+mod flags;
+pub mod identity;
+mod interpolate;
+mod load;
+pub mod options;
+mod problem;
+mod schema;
+mod section;
+mod source;
+mod tree;
+mod value;
+mod yaml;
 
 pub use checked::{
     ApiListener, Certificate, Client, HostName, HostPrefix, Id, IdleTimeout, Limits, Listeners,
     Local, Log, LogFormat, LogLevel, NameError, Page, ProxyProtocol, Remote, Scheme, Secret,
     Server, ServerTimeouts, Service, Throttle, TlsVersion, Trust, User, Warning,
 };
+pub use flags::CommandLine;
+pub use load::{Checked, FileText, Role, Surroundings, System, check_text, load, load_path};
+pub use problem::{Errors, Problem};
+pub use schema::schema;
