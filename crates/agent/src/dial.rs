@@ -47,7 +47,7 @@ pub(crate) async fn dial(remote: &Remote, tls: &TlsConnector) -> Result<Stream, 
             let usual = if remote.scheme == Scheme::Wss { 443 } else { 80 };
             let host = if remote.host.contains(':') { format!("[{}]", remote.host) } else { remote.host.clone() };
             let host = if remote.port == usual { host } else { format!("{host}:{}", remote.port) };
-            Ok(net::ws::connect(stream, &host, &remote.path, Some(tunnel::WEBSOCKET_PROTOCOL)).await?)
+            Ok(net::ws::connect_protocol(stream, &host, &remote.path, Some(tunnel::WEBSOCKET_PROTOCOL)).await?)
         }
     }
 }
@@ -58,7 +58,7 @@ pub(crate) async fn connect(host: &str, port: u16) -> Result<Stream, DialError> 
         Ok(address) => vec![SocketAddr::new(address, port)],
         Err(_) => {
             let lookup = |error| DialError::Lookup { host: host.to_owned(), error };
-            tokio::net::lookup_host((host, port)).await.map_err(lookup)?.collect()
+            net::lookup_host((host, port)).await.map_err(lookup)?.collect()
         }
     };
     net::connect_tcp(&addresses, None).await.map_err(DialError::Connect)

@@ -45,26 +45,27 @@ impl LocalError {
 /// Carries one visit from the link to the service and back.
 pub(crate) async fn serve(agent: Rc<Agent>, header: Vec<u8>, stream: Stream) {
     let Ok(header) = StreamHeader::decode(&header) else {
-        return stream.reset(ResetReason::Protocol.into());
+        return stream.reset(ResetReason::Protocol);
     };
     let Some(service) = agent.service(header.service) else {
         tracing::warn!(service = header.service.0, error = %LocalError::NoService, "a visit was refused");
-        return stream.reset(LocalError::NoService.reason().into());
+        return stream.reset(LocalError::NoService.reason());
     };
     match &service.local {
         Local::Builtin(Page::Demo) => pages::demo(&agent, stream).await,
         Local::Builtin(Page::Status) => pages::status(&agent, stream).await,
         Local::Udp { host, port } => udp::serve(host, *port, stream).await,
         Local::Http { .. } | Local::Https { .. } | Local::Tcp { .. } | Local::Unix(_) => {
-            let dialled = Box::pin(dial(&agent, &service, &header)).await;
+            let dialled = Box::pin(dial(&agent, service, &header)).await;
             let (stream, socket) = match dialled {
-                Ok(socket) => match Box::pin(prepare(&service, &header, stream, socket)).await {
+                Ok(socket) => match Box::pin(prepare(service, &header, stream, socket)).await {
                     Ok(ready) => ready,
                     Err(error) => return tracing::warn!(service = service.name, %error, "a visit was cut short"),
                 },
                 Err(error) => {
-                    agent.dial_failed(&service, &error);
-                    return stream.reset(error.reason().into());
+                    agent.shared.visits_failed_total.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                    tracing::warn!(service = service.name, local = %service.local, %error, "a visit did not reach its service");
+                    return stream.reset(error.reason());
                 }
             };
             let outcome = stream.join(socket, JoinOptions::default()).await;
@@ -76,13 +77,13 @@ pub(crate) async fn serve(agent: Rc<Agent>, header: Vec<u8>, stream: Stream) {
     }
 }
 
-async fn dial(agent: &Agent, service: &Service, header: &StreamHeader) -> Result<net::Stream, LocalError> {
+async fn dial(agent: &Agent, service: &Service, header: &StreamHeader<'_>) -> Result<net::Stream, LocalError> {
     let opening = async {
         let (socket, tls_name) = match &service.local {
             Local::Http { host, port } | Local::Tcp { host, port } => (connect(host, *port).await?, None),
             Local::Https { host, port } => {
                 // The visitor's own TLS is passed through; decrypted visitors are encrypted again towards the service.
-                let decrypted = matches!(header.protocol, StreamProtocol::Http1 | StreamProtocol::Http2);
+                let decrypted = matches!(header.protocol, StreamProtocol::Http1 | StreamProtocol::H2c);
                 (connect(host, *port).await?, decrypted.then_some(host))
             }
             Local::Unix(path) => (net::connect_unix(path).await.map_err(DialError::Connect)?, None),
@@ -96,7 +97,7 @@ async fn dial(agent: &Agent, service: &Service, header: &StreamHeader) -> Result
             socket.write_all(&head).await?;
         }
         match tls_name {
-            Some(name) => Ok(agent.local_tls.connect(socket, name).await.map_err(DialError::Tls)?),
+            Some(name) => Ok(agent.shared.local_tls.connect(socket, name).await.map_err(DialError::Tls)?),
             None => Ok(socket),
         }
     };
@@ -109,7 +110,7 @@ async fn dial(agent: &Agent, service: &Service, header: &StreamHeader) -> Result
 /// What must be changed in the visitor's first bytes before the streams are joined.
 async fn prepare(
     service: &Service,
-    header: &StreamHeader,
+    header: &StreamHeader<'_>,
     stream: Stream,
     mut socket: net::Stream,
 ) -> io::Result<(Stream, net::Stream)> {
@@ -134,7 +135,7 @@ fn authority(local: &Local) -> String {
     if port == usual { host } else { format!("{host}:{port}") }
 }
 
-fn write_proxy_header(version: ProxyProtocol, header: &StreamHeader, out: &mut Vec<u8>) {
+fn write_proxy_header(version: ProxyProtocol, header: &StreamHeader<'_>, out: &mut Vec<u8>) {
     let unknown = SocketAddr::from(([0, 0, 0, 0], 0));
     let (source, destination) = (header.visitor.unwrap_or(unknown), header.local.unwrap_or(unknown));
     match version {

@@ -4,6 +4,7 @@
 use std::{io, net::SocketAddr};
 
 use link::Stream;
+use net::UdpSocket;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tunnel::ResetReason;
 
@@ -13,7 +14,7 @@ pub(crate) async fn serve(host: &str, port: u16, stream: Stream) {
         Ok(socket) => socket,
         Err(error) => {
             tracing::warn!(%error, host, port, "the UDP service cannot be reached");
-            return stream.reset(ResetReason::Unreachable.into());
+            return stream.reset(ResetReason::Unreachable);
         }
     };
     let (mut from_link, mut to_link) = tokio::io::split(stream);
@@ -51,14 +52,14 @@ pub(crate) async fn serve(host: &str, port: u16, stream: Stream) {
     }
 }
 
-async fn open(host: &str, port: u16) -> io::Result<tokio::net::UdpSocket> {
-    let mut addresses = tokio::net::lookup_host((host, port)).await?;
+async fn open(host: &str, port: u16) -> io::Result<UdpSocket> {
+    let mut addresses = net::lookup_host((host, port)).await?;
     let address = addresses.next().ok_or(io::ErrorKind::NotFound)?;
     let any = match address {
         SocketAddr::V4(_) => SocketAddr::from(([0, 0, 0, 0], 0)),
         SocketAddr::V6(_) => SocketAddr::from(([0_u16; 8], 0)),
     };
-    let socket = tokio::net::UdpSocket::bind(any).await?;
+    let socket = UdpSocket::bind(any).await?;
     socket.connect(address).await?;
     Ok(socket)
 }

@@ -1,1 +1,41 @@
-//! YAML and flags, raw to checked to an immutable configuration.
+//! The configuration of gt: YAML files and flags, raw to checked to immutable.
+//!
+//! Data goes one way:
+//!
+//! ```text
+//! YAML text ─► tree (places kept) ─┐
+//! flags ─────► tree (same shape) ──┴─► section (one option table per scope) ─► checked types
+//! ```
+//!
+//! The checked types ([`Server`], [`Client`]) hold only values that make sense together; nothing that reads them has to
+//! look again. A problem is reported with its place, the line and what to do, and as many as possible in one go
+//! ([`Errors`]). The option tables ([`options`]) are the single list of names: the reader, the flags, the JSON schema and
+//! the tests of the documentation all come from them.
+//!
+//! Left to others: opening sockets and certificate files (`server`, `agent`), printing and exit codes (`gt`).
+
+mod check;
+pub mod checked;
+mod flags;
+pub mod identity;
+mod interpolate;
+mod load;
+pub mod options;
+mod problem;
+mod schema;
+mod section;
+mod source;
+mod tree;
+mod value;
+mod yaml;
+
+pub use checked::{
+    ApiListener, Certificate, Client, HostName, HostPrefix, Id, IdleTimeout, Limits, Listeners,
+    Local, Log, LogFormat, LogLevel, NameError, Page, ProxyProtocol, Remote, Scheme, Secret,
+    Server, ServerTimeouts, Service, Throttle, TlsVersion, Trust, User, Warning,
+};
+pub use flags::CommandLine;
+pub use load::{Checked, FileText, Role, Surroundings, System, check_text, load, load_path};
+pub use problem::{Errors, Problem};
+pub use value::BadRemote;
+pub use schema::schema;

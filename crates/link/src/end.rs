@@ -2,7 +2,7 @@
 
 use std::{io, time::Duration};
 
-use mux::Reason;
+use tunnel::ResetReason;
 
 /// What a joined stream carried and how it ended.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub enum End {
     /// The joined socket failed.
     Socket(io::ErrorKind),
     /// The other end of the link reset the stream.
-    Reset(Reason),
+    Reset(ResetReason),
     /// The link went away.
     LinkLost,
     /// Nothing was sent for longer than allowed.

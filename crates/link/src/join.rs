@@ -12,6 +12,7 @@ use std::{
 };
 
 use tokio::io::AsyncWrite;
+use tunnel::ResetReason;
 
 use crate::{
     end::{End, Outcome},
@@ -100,7 +101,7 @@ fn drain(state: &mut State, slot: &mut Slot, cx: &mut Context<'_>) {
         Poll::Ready(Err(error)) => {
             let key = slot.key;
             slot.finish(End::Socket(error.kind()));
-            state.drop_stream(key, state.reasons.socket_reset);
+            state.drop_stream(key, ResetReason::Reset);
         }
     }
 }
@@ -145,8 +146,7 @@ impl Drop for Join {
         if slot.end.is_none() {
             slot.finish(End::Cancelled);
             let mut state = self.shared.state.borrow_mut();
-            let reason = state.reasons.cancelled;
-            state.drop_stream(slot.key, reason);
+            state.drop_stream(slot.key, ResetReason::Cancelled);
         }
     }
 }

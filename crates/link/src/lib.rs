@@ -29,6 +29,6 @@ pub use end::{End, LinkEnd, Outcome};
 pub use handshake::{Accepting, HandshakeFailure, connect};
 pub use join::{Join, JoinOptions};
 pub use link::{Handler, Link, LinkOptions};
-pub use mux::{Reason, Side};
+pub use mux::Side;
 pub use pace::{Pacer, Traffic};
 pub use stream::Stream;

@@ -2,13 +2,13 @@
 
 use std::{cell::RefCell, rc::Rc, sync::Arc, time::Duration};
 
-use mux::{Config, Mux, OpenError, Reason, Side};
+use mux::{Config, Mux, OpenError, Side};
 
 use crate::{
     driver::Driver,
     join::{Join, JoinOptions},
     pace::Traffic,
-    state::{Reasons, Shared, State},
+    state::{Shared, State},
     stream::Stream,
 };
 
@@ -29,12 +29,6 @@ pub struct LinkOptions {
     pub config: Config,
     /// How often idle streams are looked for.
     pub sweep_every: Duration,
-    /// What the peer is told when a joined socket fails.
-    pub socket_reset: Reason,
-    /// What the peer is told when a stream was idle for too long.
-    pub idle: Reason,
-    /// What the peer is told when a stream's owner dropped it.
-    pub cancelled: Reason,
 }
 
 /// A handle on one link; cheap to clone, stays on its thread.
@@ -53,9 +47,7 @@ impl Link {
     /// A link over a transport whose handshake is done, and the driver that must be spawned.
     pub fn start(transport: net::Stream, options: &LinkOptions, handler: Rc<dyn Handler>) -> (Self, Driver) {
         let mux = Mux::new(options.side, options.config, Duration::ZERO);
-        let reasons =
-            Reasons { socket_reset: options.socket_reset, idle: options.idle, cancelled: options.cancelled };
-        let shared = Rc::new(Shared { state: RefCell::new(State::new(mux, reasons)) });
+        let shared = Rc::new(Shared { state: RefCell::new(State::new(mux)) });
         let driver = Driver::new(Rc::clone(&shared), handler, transport, options.sweep_every);
         (Self { shared }, driver)
     }

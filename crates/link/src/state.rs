@@ -12,6 +12,7 @@ use std::{
 
 use mux::{Event, Key, Mux, Reason, Turn, Violation};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tunnel::ResetReason;
 
 use crate::{
     end::End,
@@ -32,8 +33,6 @@ pub(crate) struct State {
     pub(crate) now: Duration,
     pub(crate) closing: bool,
     pub(crate) ended: bool,
-    /// Reasons that this crate itself gives.
-    pub(crate) reasons: Reasons,
     /// Told to the link's handler when the state is free again.
     pub(crate) told: VecDeque<Told>,
     pub(crate) received_bytes: u64,
@@ -46,21 +45,13 @@ struct Entry {
     slot: Rc<RefCell<Slot>>,
 }
 
-/// The protocol's values for what this crate finds out by itself.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Reasons {
-    pub(crate) socket_reset: Reason,
-    pub(crate) idle: Reason,
-    pub(crate) cancelled: Reason,
-}
-
 pub(crate) enum Told {
     Opened(Rc<RefCell<Slot>>, Vec<u8>),
     Control(Vec<u8>),
 }
 
 impl State {
-    pub(crate) fn new(mux: Mux, reasons: Reasons) -> Self {
+    pub(crate) fn new(mux: Mux) -> Self {
         Self {
             mux,
             table: Vec::new(),
@@ -69,7 +60,6 @@ impl State {
             now: Duration::ZERO,
             closing: false,
             ended: false,
-            reasons,
             told: VecDeque::new(),
             received_bytes: 0,
             sent_bytes: 0,
@@ -124,7 +114,7 @@ impl State {
                     self.told.push_back(Told::Opened(slot, header.into_owned()));
                 }
                 Event::Finished { key } => self.peer_finished(key),
-                Event::Reset { key, reason } => self.forget(key, End::Reset(reason)),
+                Event::Reset { key, reason } => self.forget(key, End::Reset(reason.0.into())),
                 Event::Control { message } => self.told.push_back(Told::Control(message.into_owned())),
                 Event::Pong { .. } => {}
             }
@@ -157,7 +147,7 @@ impl State {
                 Err(error) => {
                     slot.finish(End::Socket(error.kind()));
                     drop(slot);
-                    self.drop_stream(key, self.reasons.socket_reset);
+                    self.drop_stream(key, ResetReason::Reset);
                     return;
                 }
             }
@@ -191,8 +181,8 @@ impl State {
     }
 
     /// Resets the stream and takes it out of the table; its slot has been or will be told by the caller.
-    pub(crate) fn drop_stream(&mut self, key: Key, reason: Reason) {
-        self.mux.reset(key, reason);
+    pub(crate) fn drop_stream(&mut self, key: Key, reason: ResetReason) {
+        self.mux.reset(key, Reason(reason.into()));
         self.remove(key);
         self.wake_driver();
     }
@@ -257,7 +247,7 @@ impl State {
                 }
                 Err(Stop::Failed(kind)) => {
                     slot.finish(End::Socket(kind));
-                    self.drop_stream(key, self.reasons.socket_reset);
+                    self.drop_stream(key, ResetReason::Reset);
                 }
             }
         }
@@ -274,7 +264,7 @@ impl State {
             .map(|entry| entry.key)
             .collect();
         for key in idle {
-            self.mux.reset(key, self.reasons.idle);
+            self.mux.reset(key, Reason(ResetReason::IdleTimeout.into()));
             self.forget(key, End::Idle);
         }
     }

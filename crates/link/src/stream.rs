@@ -8,8 +8,9 @@ use std::{
     task::{Context, Poll},
 };
 
-use mux::{Reason, Turn};
+use mux::Turn;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tunnel::ResetReason;
 
 use crate::{
     end::End,
@@ -45,7 +46,7 @@ impl Stream {
     }
 
     /// Gives the stream up in both directions and tells the peer why.
-    pub fn reset(mut self, reason: Reason) {
+    pub fn reset(mut self, reason: ResetReason) {
         self.give_up(reason);
     }
 
@@ -55,7 +56,7 @@ impl Stream {
         self.slot.borrow().end
     }
 
-    fn give_up(&mut self, reason: Reason) {
+    fn give_up(&mut self, reason: ResetReason) {
         self.owned = false;
         let mut slot = self.slot.borrow_mut();
         if slot.end.is_some() {
@@ -169,8 +170,7 @@ fn broken(end: End) -> io::Result<()> {
 impl Drop for Stream {
     fn drop(&mut self) {
         if self.owned {
-            let reason = self.shared.state.borrow().reasons.cancelled;
-            self.give_up(reason);
+            self.give_up(ResetReason::Cancelled);
         }
     }
 }

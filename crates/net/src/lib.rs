@@ -60,6 +60,7 @@ pub use fetch::{Answer, FetchError, MAX_ANSWER, fetch};
 pub use shutdown::Shutdown;
 pub use socket::{BACKLOG, LinkTuning, bind_udp_group, listen_tcp_group, tune_link, tune_visitor};
 pub use stream::{Detached, Stream};
+pub use tokio::net::{UdpSocket, lookup_host};
 pub use workers::{
     StillRunning, WorkerGone, WorkerHandle, Workers, current_worker, default_worker_count,
 };

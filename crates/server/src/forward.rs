@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, rc::Rc, sync::Arc, time::Duration};
 
-use link::{End, JoinOptions, Outcome, Reason};
+use link::{End, JoinOptions, Outcome};
 use tunnel::{ResetReason, ServerName, StreamHeader, StreamProtocol};
 
 use crate::{
@@ -140,8 +140,7 @@ async fn carry_here(worker: &Rc<Worker>, visit: Visit, service: &Service, place:
 }
 
 /// What the client said about the service, in words for its visitor.
-fn unreachable(reason: Reason) -> Answer<'static> {
-    let reason = ResetReason::from(reason.0);
+fn unreachable(reason: ResetReason) -> Answer<'static> {
     let (status, name, text) = match reason {
         ResetReason::DialTimeout => (504, "Gateway Timeout", "The service did not answer its client in time."),
         ResetReason::Denied => (403, "Forbidden", "The client does not accept this visit."),

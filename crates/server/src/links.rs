@@ -114,6 +114,7 @@ async fn enter(
     let grant = Grant {
         link_number: u16::try_from(session.next_link_number()).unwrap_or(u16::MAX),
         max_links: account.limits.connections,
+        wanted_links: u16::try_from(server.worker_count()).ok().map(|workers| workers.min(account.limits.connections)),
         windows: WINDOWS,
         max_streams: account.limits.streams,
         ..Grant::new(session.id)
@@ -147,9 +148,6 @@ async fn run(worker: &Rc<Worker>, stream: net::Stream, established: ServerEstabl
             ..mux::Config::default()
         },
         sweep_every: sweep_every(server),
-        socket_reset: ResetReason::Reset.into(),
-        idle: ResetReason::IdleTimeout.into(),
-        cancelled: ResetReason::Cancelled.into(),
     };
     let handler = Rc::new(Client { server: Arc::clone(server), session: Arc::clone(&session) });
     let (link, driver) = Link::start(stream, &options, handler);
@@ -202,7 +200,7 @@ struct Client {
 impl Handler for Client {
     fn opened(&self, _: &Link, _: Vec<u8>, stream: link::Stream) {
         // Streams are opened by servers only.
-        stream.reset(ResetReason::Protocol.into());
+        stream.reset(ResetReason::Protocol);
     }
 
     fn control(&self, link: &Link, message: &[u8]) {

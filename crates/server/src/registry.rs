@@ -19,7 +19,7 @@ use tunnel::{
 use crate::{
     metrics::Metrics,
     ports::{Ports, Protocol},
-    routing::{Expected, Kind, Route, Table},
+    routing::{Expected, Kind, Table},
     session::{Account, Service, Session, SessionKey},
 };
 

@@ -70,6 +70,10 @@ impl Shared {
         self.workers.get()?.get(worker)
     }
 
+    pub(crate) fn worker_count(&self) -> usize {
+        self.workers.get().map_or(1, Vec::len)
+    }
+
     /// Runs `task` on every worker.
     fn on_each(&self, task: impl Fn(&Worker) + Clone + Send + 'static) {
         for handle in self.workers.get().into_iter().flatten() {
@@ -195,7 +199,7 @@ fn acceptor(config: &config::Server) -> Result<Option<TlsAcceptor>, StartError> 
     if config.listeners.tls.is_none() {
         return Ok(None);
     }
-    let load = |files: &config::Certificate| net::tls::load_certificate(&files.cert_file, &files.key_file);
+    let load = |files: &config::Certificate| net::tls::load_certificates(&files.cert_file, &files.key_file);
     let options = TlsServerOptions {
         certificates: config.certificates.iter().map(load).collect::<Result<_, _>>()?,
         min_version: match config.tls_min_version {

@@ -183,6 +183,7 @@ impl Accept {
     const MAX_STREAMS: u8 = 7;
     const NOTICE: u8 = 8;
     const PROOF: u8 = 9;
+    const WANTED_LINKS: u8 = 10;
 
     /// `prove` gets the message up to its proof, with a length that already counts the proof.
     pub(super) fn encode(grant: &Grant, prove: Option<impl FnOnce(&[u8]) -> Proof>) -> Vec<u8> {
@@ -215,6 +216,7 @@ impl Accept {
             &grant.max_streams.to_be_bytes(),
         );
         tlv::put_text(&mut out, Self::NOTICE, &grant.notice);
+        tlv::put_option(&mut out, Self::WANTED_LINKS, grant.wanted_links.map(u16::to_be_bytes));
         let Some(prove) = prove else {
             return frame(ACCEPT, &out);
         };
@@ -239,6 +241,7 @@ impl Accept {
             session: SessionId::from_bytes(fields.array(Self::SESSION, "session")?),
             link_number: u16::from_be_bytes(fields.array(Self::LINK_NUMBER, "link_number")?),
             max_links,
+            wanted_links: fields.optional_array(Self::WANTED_LINKS, "wanted_links")?.map(u16::from_be_bytes),
             keepalive: Duration::from_millis(keepalive.into()),
             windows: windows(fields, Self::STREAM_WINDOW, Self::LINK_WINDOW)?,
             max_streams: u32::from_be_bytes(fields.array(Self::MAX_STREAMS, "max_streams")?),

@@ -149,6 +149,8 @@ pub struct Grant {
     pub link_number: u16,
     /// How many links the session may have; at least 1.
     pub max_links: u16,
+    /// How many links serve this server best (one per worker thread), at most `max_links`; `None` if it does not say.
+    pub wanted_links: Option<u16>,
     /// Time between keep-alive pings, at millisecond precision; zero for none. A client should not ping more often than once a
     /// second, whatever it is told.
     pub keepalive: Duration,
@@ -168,6 +170,7 @@ impl Grant {
             session,
             link_number: 0,
             max_links: 1,
+            wanted_links: None,
             keepalive: Duration::from_secs(15),
             windows: Windows::default(),
             max_streams: 65_536,

@@ -51,6 +51,7 @@ pub fn grant() -> Grant {
     Grant {
         notice: Message::new("welcome"),
         max_links: 4,
+        wanted_links: Some(2),
         ..Grant::new(SessionId::from_bytes([9; 16]))
     }
 }

@@ -1,0 +1,244 @@
+//! A running client: what its links share, and how it is started and stopped.
+
+use std::{
+    cell::RefCell,
+    rc::Rc,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU32, AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use config::{Remote, Service};
+use link::Link;
+use net::{
+    Shutdown, Workers,
+    tls::{TlsClientOptions, TlsConfigError, TlsConnector, Trust},
+};
+use tunnel::{Assembler, ClientId, ControlMessage, Goodbye, GoodbyeCode, Message, Secret, ServiceDecl, ServiceId, ServiceResult, SessionId};
+
+use crate::{declare, keep};
+
+/// Why a client does not run.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// TLS cannot be set up, for instance because `remoteCert` cannot be read.
+    #[error("{0}")]
+    Tls(#[from] TlsConfigError),
+    /// A value that the protocol does not carry.
+    #[error("{0}")]
+    Value(#[from] tunnel::InvalidValue),
+    /// Threads cannot be started.
+    #[error("worker threads cannot be started: {0}")]
+    Workers(std::io::Error),
+    /// The server refuses this client for a reason that trying again does not change.
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// What all links of the client share, on whichever worker they are.
+pub(crate) struct Shared {
+    pub(crate) config: config::Client,
+    pub(crate) id: ClientId,
+    pub(crate) secret: Secret,
+    pub(crate) declarations: Vec<ServiceDecl>,
+    pub(crate) remote_tls: TlsConnector,
+    /// For `https://` services.
+    pub(crate) local_tls: TlsConnector,
+    pub(crate) stopping: Shutdown,
+    /// The session that links join. Locked during a handshake, so that two links never begin two sessions.
+    pub(crate) session: tokio::sync::Mutex<Option<Current>>,
+    pub(crate) links_up: AtomicU32,
+    /// Links to keep; known once the first server has said how many it wants.
+    pub(crate) links_kept: AtomicU32,
+    pub(crate) generation: AtomicU32,
+    pub(crate) visits_total: AtomicU64,
+    pub(crate) visits_failed_total: AtomicU64,
+    pub(crate) status: Mutex<Status>,
+    /// The reason to give up, once.
+    pub(crate) refused: Mutex<Option<String>>,
+    /// Raised when the client gives up.
+    pub(crate) gave_up: Shutdown,
+}
+
+/// The session with a server.
+#[derive(Clone, Debug)]
+pub(crate) struct Current {
+    pub(crate) id: SessionId,
+    pub(crate) remote: Remote,
+}
+
+/// What a client can tell about itself.
+#[derive(Clone, Debug, Default)]
+pub struct Status {
+    /// The server, as configured.
+    pub server: Option<String>,
+    /// Links that are up.
+    pub links: u32,
+    /// Visits so far, and those whose service could not be reached.
+    pub visits: (u64, u64),
+    /// Services: name, local address, public addresses or the reason of the refusal.
+    pub services: Vec<(String, String, Result<Vec<String>, String>)>,
+}
+
+/// One worker's part of the client.
+pub(crate) struct Agent {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) links: RefCell<Vec<Link>>,
+    pub(crate) answers: RefCell<Assembler<ServiceResult>>,
+}
+
+/// A running client. Dropping it ends it at once; [`Client::stop`] ends it in order.
+pub struct Client {
+    shared: Arc<Shared>,
+    workers: Workers,
+}
+
+thread_local! {
+    static AGENT: RefCell<Option<Rc<Agent>>> = const { RefCell::new(None) };
+}
+
+impl Client {
+    /// Starts to connect; returns at once.
+    ///
+    /// # Errors
+    /// [`ClientError`], for what is wrong without asking a server.
+    pub fn start(config: config::Client) -> Result<Self, ClientError> {
+        let trust = match (&config.trust.cert_file, config.trust.insecure) {
+            (_, true) => Trust::InsecureNoVerification,
+            (Some(file), false) => Trust::OnlyFile(file.clone()),
+            (None, false) => Trust::PublicAuthorities,
+        };
+        let alpn = vec![tunnel::ALPN.to_vec(), b"http/1.1".to_vec()];
+        let shared = Arc::new(Shared {
+            id: ClientId::new(config.id.as_str())?,
+            secret: Secret::new(config.secret.expose())?,
+            declarations: declare::declarations(&config.services)?,
+            remote_tls: TlsConnector::new(&TlsClientOptions { trust, alpn, ..TlsClientOptions::default() })?,
+            local_tls: TlsConnector::new(&TlsClientOptions::default())?,
+            stopping: Shutdown::new(),
+            session: tokio::sync::Mutex::default(),
+            links_up: AtomicU32::new(0),
+            links_kept: AtomicU32::new(0),
+            generation: AtomicU32::new(0),
+            visits_total: AtomicU64::new(0),
+            visits_failed_total: AtomicU64::new(0),
+            status: Mutex::new(Status {
+                services: config
+                    .services
+                    .iter()
+                    .map(|service| (service.name.clone(), service.local.to_string(), Err("not connected yet".to_owned())))
+                    .collect(),
+                ..Status::default()
+            }),
+            refused: Mutex::default(),
+            gave_up: Shutdown::new(),
+            config,
+        });
+        let count = shared.config.workers.map_or(1, usize::from);
+        let workers = Workers::start(count, "gt-client").map_err(ClientError::Workers)?;
+        for handle in workers.handles() {
+            let shared = Arc::clone(&shared);
+            let _ = handle.spawn(move || async move { Agent::install(shared) });
+        }
+        keep::start(&shared, workers.handles());
+        Ok(Self { shared, workers })
+    }
+
+    /// Completes when the client gives up because a server refuses it for good; otherwise never.
+    pub async fn refused(&self) -> ClientError {
+        self.shared.gave_up.wait().await;
+        let reason = lock(&self.shared.refused).clone();
+        ClientError::Refused(reason.unwrap_or_default())
+    }
+
+    /// What the client can tell about itself now.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        self.shared.status_now()
+    }
+
+    /// Ends in order: tells the server, lets visits end for up to `patience`.
+    pub fn stop(self, patience: Duration) {
+        let Self { shared, workers } = self;
+        shared.stopping.trigger();
+        let (done, finished) = std::sync::mpsc::channel();
+        for handle in workers.handles() {
+            let done = done.clone();
+            let _ = handle.spawn(move || async move {
+                if let Some(agent) = Agent::current() {
+                    agent.close_links(patience).await;
+                }
+                let _ = done.send(());
+            });
+        }
+        drop(done);
+        for _ in workers.handles() {
+            if finished.recv_timeout(patience + LAST_WORDS).is_err() {
+                break;
+            }
+        }
+        if let Err(error) = workers.shutdown(LAST_WORDS) {
+            tracing::warn!(%error, "the client ends although workers are still busy");
+        }
+    }
+}
+
+impl Shared {
+    pub(crate) fn status_now(&self) -> Status {
+        let mut status = lock(&self.status).clone();
+        status.links = self.links_up.load(Relaxed);
+        status.visits = (self.visits_total.load(Relaxed), self.visits_failed_total.load(Relaxed));
+        status
+    }
+
+    /// Nothing will come of trying on.
+    pub(crate) fn give_up(&self, reason: &str) {
+        lock(&self.refused).get_or_insert_with(|| reason.to_owned());
+        self.gave_up.trigger();
+    }
+}
+
+impl Agent {
+    fn install(shared: Arc<Shared>) {
+        let agent = Rc::new(Self { shared, links: RefCell::default(), answers: RefCell::default() });
+        AGENT.with_borrow_mut(|current| *current = Some(agent));
+    }
+
+    /// The agent of this worker.
+    pub(crate) fn current() -> Option<Rc<Self>> {
+        AGENT.with_borrow(Option::clone)
+    }
+
+    pub(crate) fn service(&self, id: ServiceId) -> Option<&Service> {
+        self.shared.config.services.get(declare::index(id)?)
+    }
+
+    async fn close_links(&self, patience: Duration) {
+        let goodbye = Goodbye { code: GoodbyeCode::ShuttingDown, message: Message::new("the client stops") };
+        let busy = || self.links.borrow().iter().any(|link| link.stream_count() > 0);
+        let deadline = tokio::time::Instant::now() + patience;
+        while busy() && tokio::time::Instant::now() < deadline {
+            tokio::time::sleep(POLL).await;
+        }
+        let links: Vec<Link> = self.links.borrow().clone();
+        for link in &links {
+            if let Ok(message) = ControlMessage::Goodbye(goodbye.clone()).encode() {
+                link.send_control(&message);
+            }
+            link.close();
+        }
+        let deadline = tokio::time::Instant::now() + LAST_WORDS;
+        while !self.links.borrow().is_empty() && tokio::time::Instant::now() < deadline {
+            tokio::time::sleep(POLL).await;
+        }
+    }
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+const POLL: Duration = Duration::from_millis(10);
+const LAST_WORDS: Duration = Duration::from_secs(1);

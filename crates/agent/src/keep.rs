@@ -1,0 +1,369 @@
+//! Keeps links up: one loop per link, which chooses a server, dials, shakes hands, runs the link, and begins again when it ends.
+
+use std::{
+    io,
+    rc::Rc,
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::{Duration, Instant},
+};
+
+use config::{Remote, Scheme};
+use link::{Handler, HandshakeFailure, Link, LinkEnd, LinkOptions, Side, Stream};
+use net::WorkerHandle;
+use tokio::sync::Notify;
+use tunnel::{
+    ChannelBinding, ClientConfig, ClientEstablished, ClientHandshake, ControlMessage, EXPORTER_LABEL, HandshakeError, Name, Nonce,
+    RejectCode, Role, ServerProof, Services, ServicesAnswer, TransportKind, Windows,
+};
+
+use crate::{
+    agent::{Agent, Current, Shared, lock},
+    backoff::{AFTER_PERMANENT, Backoff},
+    declare,
+    dial::{DialError, dial},
+    local,
+};
+
+/// Starts the first link's loop; the others follow when the server has said how many it wants.
+pub(crate) fn start(shared: &Arc<Shared>, workers: &[WorkerHandle]) {
+    let handles: Arc<[WorkerHandle]> = workers.into();
+    spawn(shared, &handles, 0);
+}
+
+fn spawn(shared: &Arc<Shared>, workers: &Arc<[WorkerHandle]>, number: u32) {
+    shared.links_kept.fetch_max(number + 1, Relaxed);
+    let Some(handle) = workers.get(number as usize % workers.len().max(1)) else { return };
+    let workers = Arc::clone(workers);
+    let _ = handle.spawn(move || async move {
+        let Some(agent) = Agent::current() else { return };
+        let stopping = agent.shared.stopping.clone();
+        tokio::select! {
+            () = keep(Rc::clone(&agent), workers, number) => {}
+            () = stopping.wait() => {}
+        }
+    });
+}
+
+/// Why there is no link.
+#[derive(Debug, thiserror::Error)]
+enum NoLink {
+    #[error("{0}")]
+    Dial(#[from] DialError),
+    #[error("{0}")]
+    Handshake(#[from] HandshakeFailure),
+    #[error("remoteAPI: {0}")]
+    Api(String),
+}
+
+impl NoLink {
+    /// The server's word that trying again changes nothing.
+    fn is_permanent(&self) -> bool {
+        match self {
+            Self::Handshake(HandshakeFailure::Protocol(error)) => error.is_permanent(),
+            _ => false,
+        }
+    }
+
+    fn rejected(&self) -> Option<&tunnel::Rejection> {
+        match self {
+            Self::Handshake(HandshakeFailure::Protocol(HandshakeError::Rejected(rejection))) => Some(rejection),
+            _ => None,
+        }
+    }
+}
+
+async fn keep(agent: Rc<Agent>, workers: Arc<[WorkerHandle]>, number: u32) {
+    let shared = &agent.shared;
+    let mut backoff = Backoff::new(shared.config.reconnect_delay);
+    let mut attempts = 0_usize;
+    let mut ever_up = false;
+    loop {
+        let (remote, made) = make(&agent, attempts).await;
+        let pause = match made {
+            Ok((stream, established)) => {
+                attempts = 0;
+                ever_up = true;
+                if number == 0 {
+                    let wanted = links_wanted(shared, &established);
+                    (shared.links_kept.load(Relaxed)..wanted).for_each(|next| spawn(shared, &workers, next));
+                }
+                let began = Instant::now();
+                let drained = run(&agent, stream, &established, &remote).await;
+                if drained {
+                    continue;
+                }
+                if began.elapsed() > GOOD {
+                    backoff.reset();
+                }
+                backoff.next()
+            }
+            Err(error) => {
+                attempts += 1;
+                let code = error.rejected().map(|rejection| rejection.code);
+                if code == Some(RejectCode::TooManyLinks) && shared.links_up.load(Relaxed) > 0 {
+                    tracing::warn!(server = %remote, link = number, "the server allows no more links; this one is given up");
+                    return;
+                }
+                if error.is_permanent() {
+                    let hint = code.map(|code| format!("; {}", code.hint())).unwrap_or_default();
+                    tracing::error!(server = %remote, %error, "the server refuses this client{hint}");
+                    if !ever_up && number == 0 && attempts >= shared.config.remotes.len() {
+                        shared.give_up(&format!("{remote}: {error}{hint}"));
+                        return;
+                    }
+                    if attempts % shared.config.remotes.len().max(1) == 0 { AFTER_PERMANENT } else { Duration::ZERO }
+                } else {
+                    let wait = error.rejected().and_then(|rejection| rejection.retry_after);
+                    let pause = backoff.next().max(wait.unwrap_or_default());
+                    tracing::warn!(server = %remote, link = number, %error, next_try_in = ?pause, "no link");
+                    pause
+                }
+            }
+        };
+        tokio::time::sleep(pause).await;
+    }
+}
+
+fn links_wanted(shared: &Shared, established: &ClientEstablished) -> u32 {
+    let grant = &established.grant;
+    let wanted = shared.config.links.or(grant.wanted_links).unwrap_or(1).max(shared.config.idle_links);
+    u32::from(wanted.clamp(1, grant.max_links.max(1)))
+}
+
+type Made = Result<(net::Stream, ClientEstablished), NoLink>;
+
+/// Dials and shakes hands. Joins the session if there is one; a new one begins with the declaration of the services.
+async fn make(agent: &Rc<Agent>, attempts: usize) -> (Remote, Made) {
+    let shared = &agent.shared;
+    let mut session = shared.session.lock().await;
+    let current = session.clone().filter(|_| shared.links_up.load(Relaxed) > 0 || attempts == 0);
+    let remote = match &current {
+        Some(current) => current.remote.clone(),
+        None => match choose(shared, attempts).await {
+            Ok(remote) => remote,
+            Err(error) => {
+                let nowhere = Remote { scheme: Scheme::Tcp, host: "remoteAPI".to_owned(), port: 0, path: "/".to_owned() };
+                return (nowhere, Err(error));
+            }
+        },
+    };
+    let join = session.as_ref().filter(|known| known.remote == remote).map(|known| known.id);
+    let attempt = async {
+        let stream = dial(&remote, &shared.remote_tls).await?;
+        let mut exported = [0; 32];
+        let binding = match stream.tls_exporter(EXPORTER_LABEL, None, &mut exported) {
+            Ok(()) if binds(shared, &remote) => ChannelBinding::TlsExporter(exported),
+            _ => ChannelBinding::None,
+        };
+        let config = ClientConfig {
+            server_proof: server_proof(shared, &remote),
+            session: join,
+            windows: WINDOWS,
+            transport: transport(remote.scheme),
+            software: Name::new(concat!("gt/", env!("CARGO_PKG_VERSION"))),
+            ..ClientConfig::new(shared.id.clone(), shared.secret.clone())
+        };
+        let machine = ClientHandshake::new(config, Nonce(rand::random()), binding);
+        Ok(link::connect(stream, machine).await?)
+    };
+    let made = match tokio::time::timeout(shared.config.timeout, attempt).await {
+        Ok(made) => made,
+        Err(_) => Err(DialError::Timeout.into()),
+    };
+    if let Ok((_, established)) = &made {
+        *session = Some(Current { id: established.grant.session, remote: remote.clone() });
+        lock(&shared.status).server = Some(remote.to_string());
+    }
+    (remote, made)
+}
+
+/// Whether the handshake is tied to the TLS channel. Something between client and server may end TLS for WebSockets, which is what
+/// they are for; that is safe only where the certificate was checked.
+fn binds(shared: &Shared, remote: &Remote) -> bool {
+    remote.scheme == Scheme::Tls || shared.config.trust.insecure
+}
+
+/// A secret that nobody chose is known to no server, and one whose certificate was checked is known without it.
+fn server_proof(shared: &Shared, remote: &Remote) -> ServerProof {
+    let checked = remote.scheme.is_encrypted() && !shared.config.trust.insecure;
+    if shared.config.secret_generated || checked { ServerProof::Optional } else { ServerProof::Required }
+}
+
+fn transport(scheme: Scheme) -> TransportKind {
+    match scheme {
+        Scheme::Tcp => TransportKind::Tcp,
+        Scheme::Tls => TransportKind::Tls,
+        Scheme::Ws => TransportKind::Ws,
+        Scheme::Wss => TransportKind::Wss,
+    }
+}
+
+/// The configured servers in turn; or what the address service says.
+async fn choose(shared: &Shared, attempts: usize) -> Result<Remote, NoLink> {
+    let remotes = &shared.config.remotes;
+    let Some(url) = &shared.config.remote_api else {
+        return Ok(remotes[attempts % remotes.len()].clone());
+    };
+    let answer = net::fetch(url, None, &shared.remote_tls).await.map_err(|error| NoLink::Api(error.to_string()));
+    match answer.and_then(|answer| parse_remote(&answer)) {
+        Ok(remote) => Ok(remote),
+        Err(error) if remotes.is_empty() => Err(error),
+        Err(error) => {
+            tracing::warn!(%error, "the configured servers are used");
+            Ok(remotes[attempts % remotes.len()].clone())
+        }
+    }
+}
+
+/// The answer is an address like those of `remote`, alone or as `{"remote": …}`.
+fn parse_remote(answer: &net::Answer) -> Result<Remote, NoLink> {
+    if answer.status != 200 {
+        return Err(NoLink::Api(format!("it answered with status {}", answer.status)));
+    }
+    let text = std::str::from_utf8(&answer.body).map_err(|error| NoLink::Api(error.to_string()))?.trim();
+    let text = text.split_once("\"remote\"").and_then(|(_, rest)| rest.split('"').nth(1)).unwrap_or(text);
+    text.parse().map_err(|error| NoLink::Api(format!("{text:?} is not a server's address: {error}")))
+}
+
+/// Runs the link until it ends; returns whether the server asked to move, with the link still finishing its visits.
+async fn run(agent: &Rc<Agent>, stream: net::Stream, established: &ClientEstablished, remote: &Remote) -> bool {
+    let shared = &agent.shared;
+    let grant = &established.grant;
+    let keep_alive = grant.keepalive.max(Duration::from_secs(1)).min(shared.config.timeout / 2);
+    let options = LinkOptions {
+        side: Side::Initiator,
+        config: mux::Config {
+            stream_window: WINDOWS.stream,
+            link_window: WINDOWS.link,
+            peer_stream_window: grant.windows.stream,
+            peer_link_window: grant.windows.link,
+            keep_alive,
+            max_streams: usize::try_from(grant.max_streams).unwrap_or(usize::MAX),
+            ..mux::Config::default()
+        },
+        sweep_every: Duration::from_secs(10),
+    };
+    let handler = Rc::new(Server { agent: Rc::clone(agent), remote: remote.clone(), drained: Notify::new() });
+    let (link, driver) = Link::start(stream, &options, Rc::clone(&handler) as Rc<dyn Handler>);
+    agent.links.borrow_mut().push(link.clone());
+    let links = shared.links_up.fetch_add(1, Relaxed) + 1;
+    tracing::info!(server = %remote, link = grant.link_number, links, proved = established.server_proved, "connected");
+    if !grant.notice.is_empty() {
+        tracing::info!(notice = %grant.notice, "the server says");
+    }
+    // Each new session, and each link that may have outlived a declaration, says what there is; the same set again changes nothing.
+    declare_services(shared, &link);
+    let running = {
+        let agent = Rc::clone(agent);
+        let (link, remote) = (link.clone(), remote.clone());
+        let number = grant.link_number;
+        tokio::task::spawn_local(async move {
+            let end = driver.await;
+            agent.links.borrow_mut().retain(|other| !other.is(&link));
+            agent.shared.links_up.fetch_sub(1, Relaxed);
+            match end {
+                LinkEnd::Closed => tracing::info!(server = %remote, link = number, "a link was closed"),
+                end => tracing::warn!(server = %remote, link = number, reason = %end, "a link was lost"),
+            }
+        })
+    };
+    tokio::select! {
+        _ = running => false,
+        () = handler.drained.notified() => {
+            // Its visits end in peace; the link is closed with the last.
+            tokio::task::spawn_local(async move {
+                let deadline = Instant::now() + DRAIN;
+                while link.is_open() && link.stream_count() > 0 && Instant::now() < deadline {
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+                link.close();
+            });
+            true
+        }
+    }
+}
+
+fn declare_services(shared: &Shared, link: &Link) {
+    let generation = shared.generation.fetch_add(1, Relaxed);
+    match Services::parts(generation, shared.declarations.clone()) {
+        Ok(parts) => parts.iter().filter_map(|part| part.encode().ok()).for_each(|part| link.send_control(&part)),
+        Err(error) => tracing::error!(%error, "the services cannot be declared"),
+    }
+}
+
+/// Hears what the server says on one link.
+struct Server {
+    agent: Rc<Agent>,
+    remote: Remote,
+    drained: Notify,
+}
+
+impl Handler for Server {
+    fn opened(&self, _: &Link, header: Vec<u8>, stream: Stream) {
+        self.agent.shared.visits_total.fetch_add(1, Relaxed);
+        tokio::task::spawn_local(local::serve(Rc::clone(&self.agent), header, stream));
+    }
+
+    fn control(&self, link: &Link, message: &[u8]) {
+        match ControlMessage::decode(message) {
+            Ok(Some(message)) if message.sender().is_none_or(|sender| sender == Role::Server) => self.told(link, message),
+            Ok(None) => {}
+            Ok(Some(_)) | Err(_) => {
+                tracing::warn!(server = %self.remote, "a link is closed: the server's control message cannot be read");
+                link.close();
+            }
+        }
+    }
+}
+
+impl Server {
+    fn told(&self, link: &Link, message: ControlMessage) {
+        match message {
+            ControlMessage::ServicesAnswer(answer) => self.answered(answer),
+            ControlMessage::Drain(drain) => {
+                tracing::info!(server = %self.remote, reason = %drain.reason, "the server asks to move this link");
+                self.drained.notify_one();
+            }
+            ControlMessage::Notice(notice) => tracing::info!(server = %self.remote, notice = %notice.text, "the server says"),
+            ControlMessage::Goodbye(goodbye) => {
+                tracing::info!(server = %self.remote, code = %goodbye.code, message = %goodbye.message, "the server says goodbye");
+                link.close();
+            }
+            ControlMessage::Services(_) => {}
+        }
+    }
+
+    fn answered(&self, answer: ServicesAnswer) {
+        let Ok(Some((_, results))) = self.agent.answers.borrow_mut().push(answer) else { return };
+        let mut status = lock(&self.agent.shared.status);
+        for result in results {
+            let Some(entry) = declare::index(result.id).and_then(|index| status.services.get_mut(index)) else { continue };
+            let outcome = match result.result {
+                Ok(granted) => {
+                    Ok(granted.endpoints.iter().map(|endpoint| declare::endpoint(endpoint.as_str(), &self.remote)).collect::<Vec<_>>())
+                }
+                Err(refusal) => Err(format!("{}: {}", refusal.code, refusal.message)),
+            };
+            if entry.2 != outcome {
+                match &outcome {
+                    Ok(endpoints) => tracing::info!(service = entry.0, local = entry.1, reachable_at = endpoints.join(" and "), "a service is up"),
+                    Err(reason) => tracing::error!(service = entry.0, local = entry.1, reason, "the server refuses a service"),
+                }
+            }
+            entry.2 = outcome;
+        }
+    }
+}
+
+impl From<io::Error> for NoLink {
+    fn from(error: io::Error) -> Self {
+        Self::Dial(DialError::Connect(error))
+    }
+}
+
+/// What a client is ready to receive from visitors: as the server, see there.
+const WINDOWS: Windows = Windows { stream: 256 << 10, link: 64 << 20 };
+/// A link that was up for so long was good: the next break is a new one.
+const GOOD: Duration = Duration::from_secs(10);
+/// How long a link that is being replaced may finish its visits.
+const DRAIN: Duration = Duration::from_secs(120);

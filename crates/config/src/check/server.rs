@@ -1,0 +1,186 @@
+//! Sections of a server to the checked [`Server`].
+
+use std::{collections::HashMap, net::SocketAddr};
+
+use super::Check;
+use crate::{
+    checked::{
+        ApiListener, Certificate, HostPrefix, IdleTimeout, Listeners, Server, ServerTimeouts,
+        Throttle, TlsVersion,
+    },
+    options::CERTIFICATE,
+    problem::{Errors, Problem},
+    section::Section,
+    value,
+};
+
+/// Checks one server. `file` and `flags` are its options from either source, `top` is the top level of its file.
+pub(crate) fn check_server(
+    mut check: Check<'_>,
+    top: &Section,
+    file: Section,
+    flags: Section,
+) -> Result<Server, Errors> {
+    // Each source keeps its own lists of ids and secrets; all the rest is one section from here on.
+    let options = &file.clone().overlay(flags.clone());
+    let listeners = check.listeners(options);
+    let certificates = check.certificates(options, listeners.tls.is_some());
+    let defaults = check.default_limits(top, options);
+    let users = check.users(top, &file, &flags, &defaults);
+    let log = check.log(options);
+    let findings = &mut check.findings;
+    let basis = Server::default();
+    let mut server = Server {
+        tls_min_version: match options.choice("tlsVersion", findings) {
+            Some("1.3" | "tls1.3") => TlsVersion::V1_3,
+            _ => TlsVersion::V1_2,
+        },
+        allow_any_client: options.boolean("allowAnyClient", findings).unwrap_or(false),
+        auth_api: options.one("authAPI", findings, value::http_url),
+        http_mux_header: options
+            .one("httpMUXHeader", findings, value::header_name)
+            .unwrap_or(basis.http_mux_header),
+        timeouts: ServerTimeouts {
+            handshake: options
+                .duration("handshakeTimeout", findings)
+                .unwrap_or(basis.timeouts.handshake),
+            header: options
+                .duration("headerTimeout", findings)
+                .unwrap_or(basis.timeouts.header),
+            idle: IdleTimeout {
+                after: match options.duration("timeout", findings) {
+                    Some(time) if time.is_zero() => None,
+                    Some(time) => Some(time),
+                    None => basis.timeouts.idle.after,
+                },
+                one_way: options
+                    .boolean("timeoutOnUnidirectionalTraffic", findings)
+                    .unwrap_or(false),
+            },
+        },
+        throttle: Throttle {
+            failures: options
+                .count("reconnectTimes", findings)
+                .unwrap_or(basis.throttle.failures),
+            block: options
+                .duration("reconnectDuration", findings)
+                .unwrap_or(basis.throttle.block),
+        },
+        workers: options
+            .count::<usize>("workers", findings)
+            .and_then(std::num::NonZeroUsize::new),
+        status_prefix: options.one("statusHostPrefix", findings, |text| {
+            Ok(HostPrefix::new(text)?)
+        }),
+        listeners,
+        certificates,
+        users,
+        defaults,
+        log,
+        warnings: Vec::new(),
+    };
+    let nobody = server.users.is_empty() && !server.allow_any_client && server.auth_api.is_none();
+    if nobody && !findings.has_problems() {
+        let problem = Problem::new(&options.place, "no client may come: there is no user");
+        findings.problem(
+            problem.help(
+                "give an `id` and a `secret`, `users`, an `authAPI`, or set `allowAnyClient`",
+            ),
+        );
+    }
+    server.warnings = check.findings.finish()?;
+    Ok(server)
+}
+
+impl Check<'_> {
+    fn listeners(&mut self, options: &Section) -> Listeners {
+        let plain = options.listen("addr", &mut self.findings);
+        let tls = options.listen("tlsAddr", &mut self.findings);
+        let sni = options.listen("sniAddr", &mut self.findings);
+        let api = options.listen("apiAddr", &mut self.findings);
+        let certificate = self.certificate(options, "apiCertFile", "apiKeyFile");
+        if certificate.is_some() && !options.has("apiAddr") {
+            self.findings.warn(
+                Some(options.place_of("apiCertFile")),
+                "`apiCertFile` does nothing without `apiAddr`",
+            );
+        }
+        let mut seen: HashMap<SocketAddr, &str> = HashMap::new();
+        for (name, address) in [
+            ("addr", plain),
+            ("tlsAddr", tls),
+            ("sniAddr", sni),
+            ("apiAddr", api),
+        ] {
+            // Port 0 is a free port, a different one each time.
+            let Some(address) = address.filter(|address| address.port() != 0) else {
+                continue;
+            };
+            if let Some(other) = seen.insert(address, name) {
+                let message = format!("`{name}` and `{other}` are the same address, {address}");
+                self.findings.problem(
+                    Problem::new(options.place_of(name), message).help("give each its own port"),
+                );
+            }
+        }
+        let asked = ["addr", "tlsAddr", "sniAddr"]
+            .iter()
+            .any(|name| options.has(name));
+        if plain.is_none()
+            && tls.is_none()
+            && sni.is_none()
+            && !(asked && self.findings.has_problems())
+        {
+            let problem = Problem::new(&options.place, "the server listens nowhere");
+            self.findings
+                .problem(problem.help("give `addr`, `tlsAddr` or `sniAddr`, as `addr: 8080`"));
+        }
+        Listeners {
+            plain,
+            tls,
+            sni,
+            api: api.map(|addr| ApiListener { addr, certificate }),
+        }
+    }
+
+    fn certificates(&mut self, options: &Section, needed: bool) -> Vec<Certificate> {
+        let mut certificates: Vec<_> = self
+            .certificate(options, "certFile", "keyFile")
+            .into_iter()
+            .collect();
+        for node in options.nodes("certificates") {
+            let entry = Section::read(&CERTIFICATE, node, &mut self.findings);
+            match self.certificate(&entry, "certFile", "keyFile") {
+                Some(certificate) => certificates.push(certificate),
+                None if entry.has("certFile") || entry.has("keyFile") => {}
+                None => {
+                    let problem =
+                        Problem::new(&node.place, "a certificate needs `certFile` and `keyFile`");
+                    self.findings.problem(problem);
+                }
+            }
+        }
+        let given = ["certFile", "keyFile", "certificates"]
+            .into_iter()
+            .find(|name| options.has(name));
+        match given {
+            None if needed => {
+                let problem =
+                    Problem::new(options.place_of("tlsAddr"), "`tlsAddr` needs a certificate");
+                self.findings.problem(
+                    problem.help(
+                        "give `certFile` and `keyFile`, or use `sniAddr` to pass TLS through",
+                    ),
+                );
+            }
+            Some(given) if !needed && !options.has("tlsAddr") => {
+                self.findings.warn(
+                    Some(options.place_of(given)),
+                    format!("`{given}` does nothing without `tlsAddr`"),
+                );
+            }
+            _ => {}
+        }
+        certificates
+    }
+}

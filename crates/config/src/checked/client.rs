@@ -1,0 +1,277 @@
+//! The checked configuration of one client.
+
+use std::{
+    fmt,
+    net::SocketAddr,
+    num::{NonZeroU64, NonZeroUsize},
+    path::PathBuf,
+    time::Duration,
+};
+
+use ipnet::IpNet;
+use url::Url;
+
+use super::{HostName, HostPrefix, Id, Log, Secret, Warning};
+
+/// Everything a client is told by its user.
+#[derive(Debug, Clone)]
+pub struct Client {
+    /// Who it is.
+    pub id: Id,
+    /// What it and the server know.
+    pub secret: Secret,
+    /// Nobody chose the secret: it was made for this client, so no server is expected to know it.
+    pub secret_generated: bool,
+    /// Servers in order of preference; not empty unless `remote_api` is set.
+    pub remotes: Vec<Remote>,
+    /// A GET of this address returns the server's address.
+    pub remote_api: Option<Url>,
+    /// Which certificates of `tls://` and `wss://` servers it believes.
+    pub trust: Trust,
+    /// Most links it opens to one server, 1 to 64; `None` = as many as the server asks for, at most 10.
+    pub links: Option<u16>,
+    /// Links it keeps when there is nothing to do. Default 1; at most `links`.
+    pub idle_links: u16,
+    /// A link that is silent for this long is dead; also the time to connect. Default 45 s.
+    pub timeout: Duration,
+    /// First pause before connecting again; later ones grow, with jitter. Default 5 s.
+    pub reconnect_delay: Duration,
+    /// What it makes reachable; at most 1024.
+    pub services: Vec<Service>,
+    /// Data threads; `None` = one.
+    pub workers: Option<NonZeroUsize>,
+    /// Local status API (`apiAddr`); a bare port means the loopback address.
+    pub api: Option<SocketAddr>,
+    /// The log.
+    pub log: Log,
+    /// What the user should know.
+    pub warnings: Vec<Warning>,
+}
+
+impl Client {
+    /// A client with the defaults, no server and no service.
+    pub fn new(id: Id, secret: Secret) -> Self {
+        Self {
+            id,
+            secret,
+            secret_generated: false,
+            remotes: Vec::new(),
+            remote_api: None,
+            trust: Trust::default(),
+            links: None,
+            idle_links: 1,
+            timeout: Duration::from_secs(45),
+            reconnect_delay: Duration::from_secs(5),
+            services: Vec::new(),
+            workers: None,
+            api: None,
+            log: Log::default(),
+            warnings: Vec::new(),
+        }
+    }
+}
+
+/// A server's address: `SCHEME://HOST[:PORT][/PATH]`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Remote {
+    /// Transport.
+    pub scheme: Scheme,
+    /// Host name or IP address; IPv6 without brackets.
+    pub host: String,
+    /// Port; the scheme's default where the address names none (80 for tcp and ws, 443 for tls and wss).
+    pub port: u16,
+    /// Path of a WebSocket, beginning with `/`; `/` for the others.
+    pub path: String,
+}
+
+impl fmt::Display for Remote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (open, close) = if self.host.contains(':') {
+            ("[", "]")
+        } else {
+            ("", "")
+        };
+        write!(
+            f,
+            "{}://{open}{}{close}:{}",
+            self.scheme.as_str(),
+            self.host,
+            self.port
+        )?;
+        if self.path != "/" {
+            f.write_str(&self.path)?;
+        }
+        Ok(())
+    }
+}
+
+/// Transports of a link that this build has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Scheme {
+    /// Bare TCP, for trusted networks.
+    Tcp,
+    /// TLS over TCP.
+    Tls,
+    /// WebSocket.
+    Ws,
+    /// WebSocket over TLS.
+    Wss,
+}
+
+impl Scheme {
+    /// The name in an address.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Tcp => "tcp",
+            Self::Tls => "tls",
+            Self::Ws => "ws",
+            Self::Wss => "wss",
+        }
+    }
+
+    /// The link is encrypted by TLS.
+    pub fn is_encrypted(self) -> bool {
+        matches!(self, Self::Tls | Self::Wss)
+    }
+}
+
+/// Which server certificates a client believes.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Trust {
+    /// Believe only what this PEM file holds or has signed (`remoteCert`); `None` = the Mozilla roots.
+    pub cert_file: Option<PathBuf>,
+    /// Believe any certificate (`remoteCertInsecure`); the secret still proves the server.
+    pub insecure: bool,
+}
+
+/// One thing a client makes reachable. It has a host prefix, a host, a TCP port or a UDP port, or several of them.
+#[derive(Debug, Clone)]
+pub struct Service {
+    /// Name in logs and in the server's answers: 1 to 64 bytes, unique in the client.
+    pub name: String,
+    /// Visitors whose host begins with this label.
+    pub host_prefix: Option<HostPrefix>,
+    /// Visitors of exactly this host.
+    pub host: Option<HostName>,
+    /// Where it is.
+    pub local: Local,
+    /// Time to connect to it, and for the first byte of its answer. `None` = no limit (`0`). Default 120 s.
+    pub local_timeout: Option<Duration>,
+    /// Send the local address as Host to an HTTP service instead of what the visitor asked for.
+    pub use_local_as_http_host: bool,
+    /// The TCP port it wants on the server.
+    pub remote_tcp_port: Option<u16>,
+    /// Any free TCP port will do, where `remote_tcp_port` is not given or not free.
+    pub remote_tcp_random: bool,
+    /// The UDP port it wants on the server.
+    pub remote_udp_port: Option<u16>,
+    /// Any free UDP port will do.
+    pub remote_udp_random: bool,
+    /// Tell the service the visitor's address with this header.
+    pub proxy_protocol: Option<ProxyProtocol>,
+    /// Visitors that may come; empty = all that `deny` does not name.
+    pub allow: Vec<IpNet>,
+    /// Visitors that may not, even where `allow` names them.
+    pub deny: Vec<IpNet>,
+    /// Bytes per second in each direction; `None` = not limited.
+    pub bandwidth: Option<NonZeroU64>,
+    /// Clients that name the same group share visitors of the same host or port.
+    pub load_balance: Option<String>,
+}
+
+impl Service {
+    /// A service with the defaults that nobody can reach yet: it has no prefix, host or port.
+    pub fn new(name: &str, local: Local) -> Self {
+        Self {
+            name: name.into(),
+            host_prefix: None,
+            host: None,
+            local,
+            local_timeout: Some(Duration::from_secs(120)),
+            use_local_as_http_host: false,
+            remote_tcp_port: None,
+            remote_tcp_random: false,
+            remote_udp_port: None,
+            remote_udp_random: false,
+            proxy_protocol: None,
+            allow: Vec::new(),
+            deny: Vec::new(),
+            bandwidth: None,
+            load_balance: None,
+        }
+    }
+}
+
+/// What stands behind a service.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Local {
+    /// Plain HTTP: visitors are routed by Host.
+    Http {
+        /// Host name or IP address; IPv6 without brackets.
+        host: String,
+        /// Port, default 80.
+        port: u16,
+    },
+    /// HTTPS: visitors' TLS is passed through by server name; where the server terminated TLS, the client dials TLS.
+    Https {
+        /// Host name or IP address; IPv6 without brackets.
+        host: String,
+        /// Port, default 443.
+        port: u16,
+    },
+    /// Any TCP service.
+    Tcp {
+        /// Host name or IP address; IPv6 without brackets.
+        host: String,
+        /// Port.
+        port: u16,
+    },
+    /// Any UDP service.
+    Udp {
+        /// Host name or IP address; IPv6 without brackets.
+        host: String,
+        /// Port.
+        port: u16,
+    },
+    /// A Unix stream socket: HTTP when the service has a host or prefix, any bytes when it has a TCP port.
+    Unix(PathBuf),
+    /// A page that gt itself serves.
+    Builtin(Page),
+}
+
+impl fmt::Display for Local {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (scheme, host, port) = match self {
+            Self::Http { host, port } => ("http", host, port),
+            Self::Https { host, port } => ("https", host, port),
+            Self::Tcp { host, port } => ("tcp", host, port),
+            Self::Udp { host, port } => ("udp", host, port),
+            Self::Unix(path) => return write!(f, "unix:{}", path.display()),
+            Self::Builtin(Page::Demo) => return f.write_str("builtin:demo"),
+            Self::Builtin(Page::Status) => return f.write_str("builtin:status"),
+        };
+        if host.contains(':') {
+            write!(f, "{scheme}://[{host}]:{port}")
+        } else {
+            write!(f, "{scheme}://{host}:{port}")
+        }
+    }
+}
+
+/// Pages that gt itself serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Page {
+    /// A small page that shows that the way works.
+    Demo,
+    /// The client's state.
+    Status,
+}
+
+/// Versions of the PROXY protocol header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ProxyProtocol {
+    /// Text.
+    V1,
+    /// Binary.
+    V2,
+}

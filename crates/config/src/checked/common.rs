@@ -1,0 +1,89 @@
+//! What server and client configurations share: logging and warnings.
+
+use std::{fmt, path::PathBuf};
+
+/// Where the log goes and how much of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Log {
+    /// A file instead of standard error.
+    pub file: Option<PathBuf>,
+    /// The file is rotated before it grows past this many bytes; 0 = never. Default 512 MiB.
+    pub max_size: u64,
+    /// Rotated files kept (`FILE.1` is the newest); 0 = none, the full file is emptied. Default 7.
+    pub max_count: u32,
+    /// Least important level that is written; `None` = not set here (the environment or the default, info, decides).
+    pub level: Option<LogLevel>,
+    /// Text for people or one JSON object per line.
+    pub format: LogFormat,
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        Self {
+            file: None,
+            max_size: 512 << 20,
+            max_count: 7,
+            level: None,
+            format: LogFormat::Human,
+        }
+    }
+}
+
+/// Levels of the log, most important first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LogLevel {
+    /// Nothing at all.
+    Off,
+    /// Something failed and someone should look.
+    Error,
+    /// Something is odd, service goes on.
+    Warn,
+    /// What an operator wants to see: start, stop, clients that come and go.
+    Info,
+    /// One line and more per connection; may hold visitors' addresses.
+    Debug,
+    /// Protocol steps.
+    Trace,
+}
+
+impl LogLevel {
+    /// The name used in files, flags and `GT_LOG`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Error => "error",
+            Self::Warn => "warn",
+            Self::Info => "info",
+            Self::Debug => "debug",
+            Self::Trace => "trace",
+        }
+    }
+}
+
+/// How a log line looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum LogFormat {
+    /// Text for people.
+    #[default]
+    Human,
+    /// One JSON object per line.
+    Json,
+}
+
+/// Something that is not wrong but that the user should know. Printed once at start and by `gt config check`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Warning {
+    /// Where it comes from: `file:line:column`, or the flag; empty when it has no place.
+    pub place: String,
+    /// One sentence, without secrets.
+    pub text: String,
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.place.is_empty() {
+            write!(f, "{}: ", self.place)?;
+        }
+        f.write_str(&self.text)
+    }
+}

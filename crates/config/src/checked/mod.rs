@@ -1,0 +1,15 @@
+//! Checked configuration: plain, immutable values that are right together. Built only by the checker of this crate (and
+//! by tests of other crates, through `Default` and struct update); nothing here knows YAML or flags.
+
+mod client;
+mod common;
+mod names;
+mod server;
+
+pub use client::{Client, Local, Page, ProxyProtocol, Remote, Scheme, Service, Trust};
+pub use common::{Log, LogFormat, LogLevel, Warning};
+pub use names::{HostName, HostPrefix, Id, NameError, Secret};
+pub use server::{
+    ApiListener, Certificate, IdleTimeout, Limits, Listeners, Server, ServerTimeouts, Throttle,
+    TlsVersion, User,
+};

@@ -1,0 +1,129 @@
+//! Runs checked configurations until a signal ends them. Thin: the work is in `server` and `agent`.
+
+use std::{io, time::Duration};
+
+use agent::{Client, ClientError};
+use config::Checked;
+use server::{Server, StartError};
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Why running ended badly.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RunError {
+    /// A server cannot be started.
+    #[error("the server cannot start: {0}")]
+    Server(#[from] StartError),
+    /// A client cannot be started, or was refused for good.
+    #[error("{0}")]
+    Client(#[from] ClientError),
+    /// Signals cannot be received.
+    #[error("signals cannot be received: {0}")]
+    Signals(io::Error),
+}
+
+/// What is running.
+enum Running {
+    Server(Server),
+    Client(Client),
+}
+
+/// Runs all of them until SIGINT or SIGTERM; a second signal ends at once. If one cannot be started, none runs.
+pub(crate) fn run(configurations: Vec<Checked>) -> Result<(), RunError> {
+    let mut running = Vec::new();
+    for configuration in configurations {
+        running.push(match configuration {
+            Checked::Server(server) => Running::Server(Server::start(*server)?),
+            Checked::Client(client) => Running::Client(Client::start(*client)?),
+        });
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(RunError::Signals)?;
+    let ended = runtime.block_on(until_ended(&running));
+    // A second signal must not wait for the first one's patience.
+    std::thread::spawn(move || {
+        if runtime.block_on(signalled()).is_ok() {
+            tracing::warn!("a second signal: ending at once");
+            std::process::exit(1);
+        }
+    });
+    for running in running {
+        match running {
+            Running::Server(server) => server.stop(PATIENCE),
+            Running::Client(client) => client.stop(PATIENCE),
+        }
+    }
+    tracing::info!("ended");
+    ended
+}
+
+async fn until_ended(running: &[Running]) -> Result<(), RunError> {
+    let refused = async {
+        let clients = running.iter().filter_map(|running| match running {
+            Running::Client(client) => Some(Box::pin(client.refused())),
+            Running::Server(_) => None,
+        });
+        let mut clients: Vec<_> = clients.collect();
+        std::future::poll_fn(|cx| {
+            let refused = clients.iter_mut().find_map(|client| match client.as_mut().poll(cx) {
+                std::task::Poll::Ready(error) => Some(error),
+                std::task::Poll::Pending => None,
+            });
+            refused.map_or(std::task::Poll::Pending, std::task::Poll::Ready)
+        })
+        .await
+    };
+    tokio::select! {
+        name = signalled() => {
+            tracing::info!(signal = name?, patience = ?PATIENCE, "ending; a second signal ends at once");
+            Ok(())
+        }
+        error = refused => Err(error.into()),
+    }
+}
+
+async fn signalled() -> Result<&'static str, RunError> {
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(RunError::Signals)?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(RunError::Signals)?;
+    Ok(tokio::select! {
+        _ = interrupt.recv() => "SIGINT",
+        _ = terminate.recv() => "SIGTERM",
+    })
+}
+
+/// How long visits may take to end.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// One line without secrets: what it is and where.
+pub(crate) fn describe(configuration: &Checked) -> String {
+    match configuration {
+        Checked::Server(server) => describe_server(server),
+        Checked::Client(client) => describe_client(client),
+    }
+}
+
+fn describe_server(server: &config::Server) -> String {
+    let at = &server.listeners;
+    let listeners = [("plain", at.plain), ("TLS", at.tls), ("SNI", at.sni)];
+    let listeners: Vec<_> = listeners
+        .iter()
+        .filter_map(|(name, address)| address.map(|address| format!("{name} {address}")))
+        .collect();
+    format!(
+        "server on {}, {} users",
+        listeners.join(", "),
+        server.users.len()
+    )
+}
+
+fn describe_client(client: &config::Client) -> String {
+    let remotes: Vec<_> = client.remotes.iter().map(ToString::to_string).collect();
+    let remotes = if remotes.is_empty() {
+        "the server that remoteAPI names".into()
+    } else {
+        remotes.join(", ")
+    };
+    format!(
+        "client `{}` of {remotes}, {} services",
+        client.id,
+        client.services.len()
+    )
+}
