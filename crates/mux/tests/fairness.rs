@@ -223,8 +223,10 @@ fn bulk_streams_share_the_link_within_a_tenth() {
         (7, 100_000, 16 << 10),
         (40, 65_536, 256 << 10),
     ] {
-        let mut config = Config::default();
-        config.output_limit = output_limit;
+        let config = Config {
+            output_limit,
+            ..Config::default()
+        };
         let (mut from, mut to) = pair(config);
         let keys: Vec<(Key, Key)> = (0..streams).map(|_| open(&mut from, &mut to)).collect();
         let sending: Vec<Key> = keys.iter().map(|(key, _)| *key).collect();

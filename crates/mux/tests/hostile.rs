@@ -34,7 +34,7 @@ fn flood(
             }
         }
         while mux.next_turn().is_some() {}
-        mux.output();
+        let _ = mux.output();
     }
     (mux.output_len(), read)
 }
@@ -234,9 +234,8 @@ fn no_input_and_no_order_of_calls_panics() {
         config.keep_alive = Duration::from_nanos(rng.next() >> rng.below(64));
         let mut mux = Mux::new(Side::Acceptor, config, NOW);
         let mut keys: Vec<Key> = Vec::new();
-        let mut now = NOW;
         for _ in 0..300 {
-            now = Duration::from_nanos(rng.next() >> rng.below(64));
+            let now = Duration::from_nanos(rng.next() >> rng.below(64));
             let payload: Vec<u8> = (0..rng.size(20))
                 .map(|_| if rng.chance(2) { 0 } else { rng.next() as u8 })
                 .collect();
@@ -281,7 +280,7 @@ fn no_input_and_no_order_of_calls_panics() {
                 }
             }
         }
-        mux.next_timeout();
-        assert!(format!("{mux:?}").len() > now.subsec_nanos().count_ones() as usize);
+        let _ = mux.next_timeout();
+        assert!(mux.stream_count() <= config.max_streams);
     });
 }
