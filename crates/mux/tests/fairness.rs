@@ -359,3 +359,52 @@ fn short_streams_without_end_leave_a_share_to_a_long_one() {
     }
     assert!(came[&at_to] * 10 >= total, "{} of {total}", came[&at_to]);
 }
+
+#[test]
+fn growth_of_a_window_does_not_count_as_bytes_returned() {
+    let (mut from, _) = pair(windows(100, 1000));
+    let (key, sent) = from.open(&[], &[1; 200], NOW).expect("room");
+    assert_eq!(sent, 100);
+    assert_eq!(from.request(key), Turn::Later);
+    // 400 more for the stream. But a tenth of the link is in use, which makes the share 62, and 100 are held.
+    support::feed(&mut from, &[2, 1, 0, 4, 0, 0, 0, 1, 0, 0, 1, 144], NOW);
+    assert_eq!(from.next_turn(), None);
+    // The 100 are returned: for the stream, which has its share, and for the link, whose share is 250 when all of it is free.
+    support::feed(&mut from, &[2, 0, 0, 4, 0, 0, 0, 1, 0, 0, 0, 100], NOW);
+    assert_eq!(
+        from.request(key),
+        Turn::Later,
+        "it has its place in the schedule"
+    );
+    support::feed(&mut from, &[2, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 100], NOW);
+    assert_eq!(from.next_turn(), Some((key, 250)));
+}
+
+#[test]
+fn credit_of_the_link_held_back_is_given_when_the_rest_is_used_up() {
+    let (_, mut to) = pair(windows(640, 640));
+    let data = |stream: u8, n: usize| {
+        let length = (n as u16).to_be_bytes();
+        [
+            &[0, 0, length[0], length[1], 0, 0, 0, stream],
+            &vec![1; n][..],
+        ]
+        .concat()
+    };
+    let open = [1, 0, 0, 2, 0, 0, 0, 1, 0, 0, 1, 0, 0, 2, 0, 0, 0, 3, 0, 0];
+    support::feed(&mut to, &open, NOW);
+    let got = support::feed(&mut to, &data(1, 10), NOW);
+    let [Got::Data(key, 10)] = got[..] else {
+        panic!("{got:?}");
+    };
+    to.consumed(key, 10, NOW);
+    assert!(!to.has_output(), "ten bytes of 640 may be held back");
+    // Another stream, never read, takes all the rest: nothing more would come, and so nothing be passed on.
+    support::feed(&mut to, &data(3, 630), NOW);
+    let output = support::drain(&mut to);
+    let link: &[u8] = &[2, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 10];
+    let stream: &[u8] = &[2, 0, 0, 4, 0, 0, 0, 1, 0, 0, 0, 10];
+    for credit in [link, stream] {
+        assert!(output.chunks(12).any(|frame| frame == credit), "{output:?}");
+    }
+}
