@@ -1,1 +1,65 @@
 //! Worker threads, sockets, TLS and WebSocket transports: the only crate that names sockets.
+//!
+//! A program starts [`Workers`], one thread per core, each with a runtime of its own. Listening sockets come from
+//! [`listen_tcp_group`], one per worker, and are wrapped by an [`Acceptor`] on that worker. What it accepts, and what
+//! [`connect_tcp`] and [`connect_unix`] open, is a [`Stream`]: one type for every byte stream, whatever lies below
+//! (TCP, a Unix socket, TLS, WebSocket, or one over the other). [`tls`] and [`ws`] turn one `Stream` into another.
+//!
+//! Two promises matter most to the layers above: a read or a write costs one system call and never a second one to
+//! learn that nothing is left, and an idle stream holds no buffer.
+//!
+//! Time limits, routing, pools and retries are left to the callers.
+//!
+//! ```
+//! use std::time::Duration;
+//! use tokio::io::{AsyncReadExt, AsyncWriteExt};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let workers = net::Workers::start(2, "worker")?;
+//! let sockets = net::listen_tcp_group("127.0.0.1:0".parse()?, workers.handles().len())?;
+//! let addr = sockets[0].local_addr()?;
+//! for (worker, socket) in workers.handles().iter().zip(sockets) {
+//!     worker.spawn(move || async move {
+//!         let Ok(mut acceptor) = net::Acceptor::new(socket) else { return };
+//!         while let Ok((mut stream, _peer)) = acceptor.accept().await {
+//!             tokio::task::spawn_local(async move {
+//!                 let _ = stream.write_all(b"hello").await;
+//!                 let _ = stream.shutdown().await;
+//!             });
+//!         }
+//!     })?;
+//! }
+//! let (tell, told) = std::sync::mpsc::channel();
+//! workers.handles()[0].spawn(move || async move {
+//!     let mut text = String::new();
+//!     if let Ok(mut stream) = net::connect_tcp(&[addr], None).await {
+//!         let _ = stream.read_to_string(&mut text).await;
+//!     }
+//!     let _ = tell.send(text);
+//! })?;
+//! assert_eq!(told.recv()?, "hello");
+//! workers.shutdown(Duration::from_secs(5))?;
+//! # Ok(())
+//! # }
+//! ```
+
+mod accept;
+mod connect;
+mod fetch;
+mod scratch;
+mod shutdown;
+mod socket;
+mod stream;
+pub mod tls;
+mod workers;
+pub mod ws;
+
+pub use accept::Acceptor;
+pub use connect::{ATTEMPT_DELAY, connect_tcp, connect_unix};
+pub use fetch::{Answer, FetchError, MAX_ANSWER, fetch};
+pub use shutdown::Shutdown;
+pub use socket::{BACKLOG, LinkTuning, bind_udp_group, listen_tcp_group, tune_link, tune_visitor};
+pub use stream::{Detached, Stream};
+pub use workers::{
+    StillRunning, WorkerGone, WorkerHandle, Workers, current_worker, default_worker_count,
+};

@@ -1,1 +1,31 @@
-//! The data plane of gt server: ingress, routing, egress, forward.
+//! The data plane of `gt server`.
+//!
+//! ```text
+//!  visitor ─► ingress ─► routing ─► forward ─► a stream on a client's link (links, egress)
+//!  client  ─► ingress ─► links ─► registry (who is connected, what was granted) ─► routing's snapshot
+//! ```
+//!
+//! Each worker thread accepts, sniffs and forwards on its own; what threads share is the registry, the routing snapshot and counters.
+//! A visitor is served by a link on the thread that accepted it; if the client has none there, the connection moves to a thread that
+//! has one.
+//!
+//! Left to others: the configuration's meaning (`config`), the wire (`link`, `tunnel`, `mux`), sockets (`net`), the API and its
+//! formats (`control`).
+
+mod answer;
+mod auth;
+mod forward;
+mod ingress;
+mod links;
+mod metrics;
+mod ports;
+mod registry;
+mod routing;
+mod server;
+mod session;
+mod snapshot;
+mod worker;
+
+pub use metrics::{Counter, Gauge, Metrics};
+pub use server::{Server, StartError};
+pub use snapshot::{ClientSnapshot, ServiceSnapshot, SessionSnapshot, Snapshot};

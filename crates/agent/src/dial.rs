@@ -1,0 +1,68 @@
+//! Connects to a server by any transport a remote may name: the result is a byte stream on which the handshake can begin.
+
+use std::{io, net::SocketAddr};
+
+use config::{Remote, Scheme};
+use net::{
+    LinkTuning, Stream,
+    tls::{TlsConnector, TlsError},
+    ws::WsError,
+};
+
+/// Why a server could not be reached.
+#[derive(Debug, thiserror::Error)]
+pub enum DialError {
+    /// The name has no address.
+    #[error("the name {host:?} could not be looked up: {error}")]
+    Lookup {
+        /// The name.
+        host: String,
+        /// The resolver's answer.
+        error: io::Error,
+    },
+    /// No address accepted a connection.
+    #[error("could not connect: {0}")]
+    Connect(io::Error),
+    /// The TLS handshake failed.
+    #[error("TLS: {0}")]
+    Tls(#[from] TlsError),
+    /// The WebSocket handshake failed.
+    #[error("WebSocket: {0}")]
+    Ws(#[from] WsError),
+    /// It took too long.
+    #[error("no answer in time")]
+    Timeout,
+}
+
+/// Opens the transport. The caller bounds its time.
+pub(crate) async fn dial(remote: &Remote, tls: &TlsConnector) -> Result<Stream, DialError> {
+    let tcp = connect(&remote.host, remote.port).await?;
+    // Little waits unsent in the kernel, so that what matters more can still go first.
+    let tuning = LinkTuning { notsent_lowat: Some(UNSENT), ..LinkTuning::default() };
+    net::tune_link(&tcp, &tuning).map_err(DialError::Connect)?;
+    let stream = if remote.scheme.is_encrypted() { tls.connect(tcp, &remote.host).await? } else { tcp };
+    match remote.scheme {
+        Scheme::Tcp | Scheme::Tls => Ok(stream),
+        Scheme::Ws | Scheme::Wss => {
+            let usual = if remote.scheme == Scheme::Wss { 443 } else { 80 };
+            let host = if remote.host.contains(':') { format!("[{}]", remote.host) } else { remote.host.clone() };
+            let host = if remote.port == usual { host } else { format!("{host}:{}", remote.port) };
+            Ok(net::ws::connect(stream, &host, &remote.path, Some(tunnel::WEBSOCKET_PROTOCOL)).await?)
+        }
+    }
+}
+
+/// Connects to any address of a host.
+pub(crate) async fn connect(host: &str, port: u16) -> Result<Stream, DialError> {
+    let addresses: Vec<SocketAddr> = match host.parse() {
+        Ok(address) => vec![SocketAddr::new(address, port)],
+        Err(_) => {
+            let lookup = |error| DialError::Lookup { host: host.to_owned(), error };
+            tokio::net::lookup_host((host, port)).await.map_err(lookup)?.collect()
+        }
+    };
+    net::connect_tcp(&addresses, None).await.map_err(DialError::Connect)
+}
+
+/// `TCP_NOTSENT_LOWAT` of links: enough to keep a fast path busy between two turns of the event loop.
+pub(crate) const UNSENT: u32 = 128 << 10;

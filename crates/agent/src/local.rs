@@ -1,0 +1,144 @@
+//! Serves one stream: finds its service, dials it, and joins the two.
+
+use std::{io, net::SocketAddr, rc::Rc, time::Duration};
+
+use config::{Local, Page, ProxyProtocol, Service};
+use link::{JoinOptions, Stream};
+use net::tls::TlsError;
+use tokio::io::AsyncWriteExt;
+use tunnel::{ResetReason, StreamHeader, StreamProtocol};
+
+use crate::{
+    agent::Agent,
+    dial::{DialError, connect},
+    host::rewrite_host,
+    pages, udp,
+};
+
+/// Why the service did not get the visit.
+#[derive(Debug, thiserror::Error)]
+enum LocalError {
+    #[error("no such service: the server's list is older than this client's")]
+    NoService,
+    #[error("{0}")]
+    Dial(#[from] DialError),
+    #[error("the connection failed: {0}")]
+    Io(#[from] io::Error),
+    #[error("no connection within {0:?}")]
+    Timeout(Duration),
+}
+
+impl LocalError {
+    /// What the server, and through it the visitor, is told.
+    fn reason(&self) -> ResetReason {
+        match self {
+            Self::NoService => ResetReason::NoService,
+            Self::Timeout(_) => ResetReason::DialTimeout,
+            Self::Dial(DialError::Tls(TlsError::Io(_))) | Self::Io(_) => ResetReason::Unreachable,
+            Self::Dial(DialError::Tls(_)) => ResetReason::DialTls,
+            Self::Dial(DialError::Connect(error)) if error.kind() == io::ErrorKind::ConnectionRefused => ResetReason::Refused,
+            Self::Dial(_) => ResetReason::Unreachable,
+        }
+    }
+}
+
+/// Carries one visit from the link to the service and back.
+pub(crate) async fn serve(agent: Rc<Agent>, header: Vec<u8>, stream: Stream) {
+    let Ok(header) = StreamHeader::decode(&header) else {
+        return stream.reset(ResetReason::Protocol.into());
+    };
+    let Some(service) = agent.service(header.service) else {
+        tracing::warn!(service = header.service.0, error = %LocalError::NoService, "a visit was refused");
+        return stream.reset(LocalError::NoService.reason().into());
+    };
+    match &service.local {
+        Local::Builtin(Page::Demo) => pages::demo(&agent, stream).await,
+        Local::Builtin(Page::Status) => pages::status(&agent, stream).await,
+        Local::Udp { host, port } => udp::serve(host, *port, stream).await,
+        Local::Http { .. } | Local::Https { .. } | Local::Tcp { .. } | Local::Unix(_) => {
+            let dialled = Box::pin(dial(&agent, &service, &header)).await;
+            let (stream, socket) = match dialled {
+                Ok(socket) => match Box::pin(prepare(&service, &header, stream, socket)).await {
+                    Ok(ready) => ready,
+                    Err(error) => return tracing::warn!(service = service.name, %error, "a visit was cut short"),
+                },
+                Err(error) => {
+                    agent.dial_failed(&service, &error);
+                    return stream.reset(error.reason().into());
+                }
+            };
+            let outcome = stream.join(socket, JoinOptions::default()).await;
+            tracing::debug!(service = service.name, end = ?outcome.end, "a visit ended");
+            if let Some(socket) = outcome.socket {
+                socket.abort();
+            }
+        }
+    }
+}
+
+async fn dial(agent: &Agent, service: &Service, header: &StreamHeader) -> Result<net::Stream, LocalError> {
+    let opening = async {
+        let (socket, tls_name) = match &service.local {
+            Local::Http { host, port } | Local::Tcp { host, port } => (connect(host, *port).await?, None),
+            Local::Https { host, port } => {
+                // The visitor's own TLS is passed through; decrypted visitors are encrypted again towards the service.
+                let decrypted = matches!(header.protocol, StreamProtocol::Http1 | StreamProtocol::Http2);
+                (connect(host, *port).await?, decrypted.then_some(host))
+            }
+            Local::Unix(path) => (net::connect_unix(path).await.map_err(DialError::Connect)?, None),
+            Local::Udp { .. } | Local::Builtin(_) => return Err(LocalError::NoService),
+        };
+        net::tune_visitor(&socket)?;
+        let mut socket = socket;
+        if let Some(version) = service.proxy_protocol {
+            let mut head = Vec::new();
+            write_proxy_header(version, header, &mut head);
+            socket.write_all(&head).await?;
+        }
+        match tls_name {
+            Some(name) => Ok(agent.local_tls.connect(socket, name).await.map_err(DialError::Tls)?),
+            None => Ok(socket),
+        }
+    };
+    match service.local_timeout {
+        Some(limit) => tokio::time::timeout(limit, opening).await.map_err(|_| LocalError::Timeout(limit))?,
+        None => opening.await,
+    }
+}
+
+/// What must be changed in the visitor's first bytes before the streams are joined.
+async fn prepare(
+    service: &Service,
+    header: &StreamHeader,
+    stream: Stream,
+    mut socket: net::Stream,
+) -> io::Result<(Stream, net::Stream)> {
+    if !service.use_local_as_http_host || header.protocol != StreamProtocol::Http1 {
+        return Ok((stream, socket));
+    }
+    let (stream, head) = rewrite_host(stream, &authority(&service.local)).await?;
+    socket.write_all(&head).await?;
+    socket.flush().await?;
+    Ok((stream, socket))
+}
+
+/// The local address as it would stand in a Host header.
+fn authority(local: &Local) -> String {
+    let (host, port, usual) = match local {
+        Local::Http { host, port } => (host, *port, 80),
+        Local::Https { host, port } => (host, *port, 443),
+        Local::Tcp { host, port } | Local::Udp { host, port } => (host, *port, 0),
+        Local::Unix(_) | Local::Builtin(_) => return "localhost".to_owned(),
+    };
+    let host = if host.contains(':') { format!("[{host}]") } else { host.clone() };
+    if port == usual { host } else { format!("{host}:{port}") }
+}
+
+fn write_proxy_header(version: ProxyProtocol, header: &StreamHeader, out: &mut Vec<u8>) {
+    let unknown = SocketAddr::from(([0, 0, 0, 0], 0));
+    let (source, destination) = (header.visitor.unwrap_or(unknown), header.local.unwrap_or(unknown));
+    match version {
+        ProxyProtocol::V1 => sniff::proxy::write_v1(source, destination, out),
+        ProxyProtocol::V2 => sniff::proxy::write_v2(source, destination, out),
+    }
+}

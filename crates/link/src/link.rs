@@ -1,0 +1,157 @@
+//! A link's handle, for those on its worker thread who open streams on it.
+
+use std::{cell::RefCell, rc::Rc, sync::Arc, time::Duration};
+
+use mux::{Config, Mux, OpenError, Reason, Side};
+
+use crate::{
+    driver::Driver,
+    join::{Join, JoinOptions},
+    pace::Traffic,
+    state::{Reasons, Shared, State},
+    stream::Stream,
+};
+
+/// Told what the peer does. Called on the link's task: return at once, spawn what takes time.
+pub trait Handler {
+    /// The peer opened a stream.
+    fn opened(&self, link: &Link, header: Vec<u8>, stream: Stream);
+    /// The peer sent a control message.
+    fn control(&self, link: &Link, message: &[u8]);
+}
+
+/// What a link is made with.
+#[derive(Clone, Debug)]
+pub struct LinkOptions {
+    /// Which end this is.
+    pub side: Side,
+    /// Windows and limits, as the handshake agreed.
+    pub config: Config,
+    /// How often idle streams are looked for.
+    pub sweep_every: Duration,
+    /// What the peer is told when a joined socket fails.
+    pub socket_reset: Reason,
+    /// What the peer is told when a stream was idle for too long.
+    pub idle: Reason,
+    /// What the peer is told when a stream's owner dropped it.
+    pub cancelled: Reason,
+}
+
+/// A handle on one link; cheap to clone, stays on its thread.
+#[derive(Clone)]
+pub struct Link {
+    shared: Rc<Shared>,
+}
+
+impl std::fmt::Debug for Link {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Link").finish_non_exhaustive()
+    }
+}
+
+impl Link {
+    /// A link over a transport whose handshake is done, and the driver that must be spawned.
+    pub fn start(transport: net::Stream, options: &LinkOptions, handler: Rc<dyn Handler>) -> (Self, Driver) {
+        let mux = Mux::new(options.side, options.config, Duration::ZERO);
+        let reasons =
+            Reasons { socket_reset: options.socket_reset, idle: options.idle, cancelled: options.cancelled };
+        let shared = Rc::new(Shared { state: RefCell::new(State::new(mux, reasons)) });
+        let driver = Driver::new(Rc::clone(&shared), handler, transport, options.sweep_every);
+        (Self { shared }, driver)
+    }
+
+    pub(crate) fn from_shared(shared: Rc<Shared>) -> Self {
+        Self { shared }
+    }
+
+    /// Opens a stream and joins a socket to it. `first` was read from the socket already and goes before what it sends next; it rides
+    /// with the header, so the peer needs no second read to start.
+    pub fn open(
+        &self,
+        header: &[u8],
+        first: Vec<u8>,
+        socket: net::Stream,
+        options: JoinOptions,
+    ) -> Result<Join, (net::Stream, OpenError)> {
+        let mut state = self.shared.state.borrow_mut();
+        if state.ended || state.closing {
+            return Err((socket, OpenError::TooManyStreams));
+        }
+        state.refresh_clock();
+        let now = state.now;
+        let (key, taken) = match state.mux.open(header, &first, now) {
+            Ok(opened) => opened,
+            Err(error) => return Err((socket, error)),
+        };
+        let slot = state.add(key);
+        let tenths = state.tenths();
+        slot.borrow_mut().count_sent(taken, tenths);
+        let socket = if taken < first.len() { socket.with_prefix(first[taken..].to_vec()) } else { socket };
+        state.wake_driver();
+        drop(state);
+        Ok(Join::new(Rc::clone(&self.shared), slot, socket, options))
+    }
+
+    /// Opens a stream to be read and written here.
+    pub fn open_stream(&self, header: &[u8], traffic: Option<Arc<Traffic>>) -> Result<Stream, OpenError> {
+        let mut state = self.shared.state.borrow_mut();
+        if state.ended || state.closing {
+            return Err(OpenError::TooManyStreams);
+        }
+        state.refresh_clock();
+        let now = state.now;
+        let (key, _) = state.mux.open(header, &[], now)?;
+        let slot = state.add(key);
+        slot.borrow_mut().traffic = traffic;
+        state.wake_driver();
+        drop(state);
+        Ok(Stream::new(Rc::clone(&self.shared), slot))
+    }
+
+    /// Sends a message to the peer's [`Handler::control`]: at most [`mux::MAX_PAYLOAD`] bytes.
+    pub fn send_control(&self, message: &[u8]) {
+        let mut state = self.shared.state.borrow_mut();
+        state.mux.send_control(message);
+        state.wake_driver();
+    }
+
+    /// Ends the link after what waits has been sent; streams that are open are reset.
+    pub fn close(&self) {
+        let mut state = self.shared.state.borrow_mut();
+        state.closing = true;
+        state.end_all();
+        state.wake_driver();
+    }
+
+    /// Whether streams can still be opened.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        let state = self.shared.state.borrow();
+        !state.ended && !state.closing
+    }
+
+    /// Streams on the link.
+    #[must_use]
+    pub fn stream_count(&self) -> usize {
+        self.shared.state.borrow().mux.stream_count()
+    }
+
+    /// Smoothed round-trip time; zero until it was measured.
+    #[must_use]
+    pub fn round_trip(&self) -> Duration {
+        self.shared.state.borrow().mux.round_trip()
+    }
+
+    /// Bytes sent and received on the transport, before encryption.
+    #[must_use]
+    pub fn bytes(&self) -> (u64, u64) {
+        let state = self.shared.state.borrow();
+        (state.sent_bytes, state.received_bytes)
+    }
+
+    /// Whether both are the same link.
+    #[must_use]
+    pub fn is(&self, other: &Self) -> bool {
+        Rc::ptr_eq(&self.shared, &other.shared)
+    }
+}

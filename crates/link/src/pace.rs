@@ -1,0 +1,140 @@
+//! Speed limits and byte counters. A limit is shared by all streams of a user on all workers, so it is one atomic; nobody waits while
+//! holding anything. Streams without a limit never come here.
+
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    task::{Context, Poll},
+    time::{Duration, Instant},
+};
+
+use tokio::time::{Sleep, sleep_until};
+
+/// A bandwidth in bytes per second (token bucket in the form of GCRA: one timestamp says when the bytes granted so far are
+/// through).
+#[derive(Debug)]
+pub struct Pacer {
+    /// The limit of a whole that this one is a part of.
+    parent: Option<Arc<Pacer>>,
+    bytes_per_second: u64,
+    /// Nanoseconds since `origin` at which all bytes granted are through.
+    through: AtomicU64,
+    origin: Instant,
+}
+
+impl Pacer {
+    /// `bytes_per_second` of 0 counts as 1.
+    #[must_use]
+    pub fn new(bytes_per_second: u64, parent: Option<Arc<Self>>) -> Self {
+        Self { parent, bytes_per_second: bytes_per_second.max(1), through: AtomicU64::new(0), origin: Instant::now() }
+    }
+
+    /// Bytes that are granted at a time: what passes in 50 ms, so that a limited stream flows evenly.
+    fn portion(&self) -> usize {
+        let own = usize::try_from(self.bytes_per_second / 20).unwrap_or(usize::MAX).clamp(1, 64 << 10);
+        self.parent.as_ref().map_or(own, |parent| own.min(parent.portion()))
+    }
+
+    fn nanos(&self, bytes: usize) -> u64 {
+        let nanos = bytes as u128 * 1_000_000_000 / u128::from(self.bytes_per_second);
+        u64::try_from(nanos).unwrap_or(u64::MAX)
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// Grants `bytes`; returns when they may pass.
+    fn reserve(&self, bytes: usize) -> Instant {
+        let (now, cost) = (self.now(), self.nanos(bytes));
+        let add = |through: u64| Some(through.max(now).saturating_add(cost));
+        let before = self.through.fetch_update(Relaxed, Relaxed, add).unwrap_or_else(|unchanged| unchanged);
+        let through = before.max(now).saturating_add(cost);
+        // At higher rates a short burst spares small messages the wait; at low ones the rate is exact.
+        let burst = if self.bytes_per_second >= 64 << 10 { 10_000_000 } else { 0 };
+        let own = self.origin + Duration::from_nanos(through.saturating_sub(burst).max(now));
+        self.parent.as_ref().map_or(own, |parent| own.max(parent.reserve(bytes)))
+    }
+
+    /// Takes back what was granted and not used.
+    fn refund(&self, bytes: usize) {
+        let cost = self.nanos(bytes);
+        let _ = self.through.fetch_update(Relaxed, Relaxed, |through| Some(through.saturating_sub(cost)));
+        if let Some(parent) = &self.parent {
+            parent.refund(bytes);
+        }
+    }
+}
+
+/// One direction of one stream under a [`Pacer`].
+#[derive(Debug)]
+pub(crate) struct Pace {
+    pacer: Arc<Pacer>,
+    granted: usize,
+    sleep: Option<Pin<Box<Sleep>>>,
+}
+
+impl Pace {
+    pub(crate) fn new(pacer: Arc<Pacer>) -> Self {
+        Self { pacer, granted: 0, sleep: None }
+    }
+
+    /// How many bytes may pass now.
+    pub(crate) fn poll_allowance(&mut self, cx: &mut Context<'_>) -> Poll<usize> {
+        if self.granted == 0 {
+            self.granted = self.pacer.portion();
+            let at = self.pacer.reserve(self.granted);
+            self.sleep = Some(Box::pin(sleep_until(at.into())));
+        }
+        if let Some(sleep) = &mut self.sleep {
+            std::task::ready!(sleep.as_mut().poll(cx));
+            self.sleep = None;
+        }
+        Poll::Ready(self.granted)
+    }
+
+    /// `bytes` of the allowance were used and there are no more to move now: the rest goes back.
+    pub(crate) fn settle(&mut self, bytes: usize) {
+        if self.sleep.is_none() {
+            self.pacer.refund(self.granted.saturating_sub(bytes));
+            self.granted = 0;
+        }
+    }
+}
+
+impl Drop for Pace {
+    fn drop(&mut self) {
+        self.pacer.refund(self.granted);
+    }
+}
+
+/// Bytes moved, shared by all streams that are counted together.
+#[derive(Debug, Default)]
+pub struct Traffic {
+    /// The whole that this is a part of.
+    pub parent: Option<Arc<Traffic>>,
+    /// From joined sockets into links.
+    pub sent: AtomicU64,
+    /// From links into joined sockets.
+    pub received: AtomicU64,
+}
+
+impl Traffic {
+    pub(crate) fn add_sent(&self, n: usize) {
+        self.sent.fetch_add(n as u64, Relaxed);
+        if let Some(parent) = &self.parent {
+            parent.add_sent(n);
+        }
+    }
+
+    pub(crate) fn add_received(&self, n: usize) {
+        self.received.fetch_add(n as u64, Relaxed);
+        if let Some(parent) = &self.parent {
+            parent.add_received(n);
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Sockets become visits: accept loops on every worker, and what the first bytes mean.
+
+mod first;
+mod plain;
+mod sni;
+mod tcp;
+mod tls;
+mod udp;
+
+use std::{net::SocketAddr, rc::Rc, sync::Arc};
+
+use net::{Acceptor, Shutdown, Stream, WorkerHandle};
+
+pub(crate) use self::tcp::serve_port;
+use crate::{server::StartError, worker::Worker};
+
+type Group = Vec<std::net::TcpListener>;
+
+/// The configured listeners, bound but not yet served: each is a group of one socket per worker.
+pub(crate) struct Listeners {
+    plain: Option<Group>,
+    tls: Option<Group>,
+    sni: Option<Group>,
+}
+
+impl Listeners {
+    pub(crate) fn bind(config: &config::Server, workers: usize) -> Result<Self, StartError> {
+        let bind = |option: &'static str, address: Option<SocketAddr>| {
+            let listen = |address| {
+                net::listen_tcp_group(address, workers).map_err(|error| StartError::Listen { option, address, error })
+            };
+            address.map(listen).transpose()
+        };
+        Ok(Self {
+            plain: bind("addr", config.listeners.plain)?,
+            tls: bind("tlsAddr", config.listeners.tls)?,
+            sni: bind("sniAddr", config.listeners.sni)?,
+        })
+    }
+
+    pub(crate) fn plain_address(&self) -> Option<SocketAddr> {
+        address(self.plain.as_ref())
+    }
+
+    pub(crate) fn tls_address(&self) -> Option<SocketAddr> {
+        address(self.tls.as_ref())
+    }
+
+    pub(crate) fn sni_address(&self) -> Option<SocketAddr> {
+        address(self.sni.as_ref())
+    }
+
+    /// Starts the accept loops. The workers must have been installed.
+    pub(crate) fn serve(self, workers: &[WorkerHandle]) {
+        if let Some(group) = self.plain {
+            serve_group(workers, group, "addr", |worker, stream, address| plain::visit(worker, stream, address));
+        }
+        if let Some(group) = self.tls {
+            serve_group(workers, group, "tlsAddr", |worker, stream, address| tls::visit(worker, stream, address));
+        }
+        if let Some(group) = self.sni {
+            serve_group(workers, group, "sniAddr", |worker, stream, address| sni::visit(worker, stream, address));
+        }
+    }
+}
+
+fn address(group: Option<&Group>) -> Option<SocketAddr> {
+    group?.first()?.local_addr().ok()
+}
+
+fn serve_group<F, Fut>(workers: &[WorkerHandle], group: Group, option: &'static str, visit: F)
+where
+    F: Fn(Rc<Worker>, Stream, SocketAddr) -> Fut + Copy + Send + 'static,
+    Fut: Future<Output = ()> + 'static,
+{
+    for (handle, listener) in workers.iter().zip(group) {
+        if let Ok(address) = listener.local_addr()
+            && handle.index() == 0
+        {
+            tracing::info!(option, %address, "listening");
+        }
+        let _ = handle.spawn(move || async move {
+            let Some(worker) = Worker::current() else { return };
+            let stop = worker.server.stopping.clone();
+            accept_until(&worker, listener, &stop, visit).await;
+        });
+    }
+}
+
+/// Accepts until told to stop; each connection gets a task of its own.
+async fn accept_until<F, Fut>(worker: &Rc<Worker>, listener: std::net::TcpListener, stop: &Shutdown, visit: F)
+where
+    F: Fn(Rc<Worker>, Stream, SocketAddr) -> Fut,
+    Fut: Future<Output = ()> + 'static,
+{
+    let mut acceptor = match Acceptor::new(listener) {
+        Ok(acceptor) => acceptor,
+        Err(error) => return tracing::error!(%error, "a listener cannot be served"),
+    };
+    loop {
+        let accepted = tokio::select! {
+            biased;
+            accepted = acceptor.accept() => accepted,
+            () = stop.wait() => return,
+        };
+        match accepted {
+            Ok((stream, address)) => {
+                let _ = net::tune_visitor(&stream);
+                tokio::task::spawn_local(visit(Rc::clone(worker), stream, address));
+            }
+            Err(error) => return tracing::error!(%error, "a listener has failed and accepts no more"),
+        }
+    }
+}
+
+/// Counts a connection as a visitor while `visit` runs.
+async fn counted(worker: Rc<Worker>, visit: impl Future<Output = ()>) {
+    let metrics = Arc::clone(&worker.server.metrics);
+    drop(worker);
+    metrics.visitors_total.add_one();
+    let _open = metrics.visitors_open.enter();
+    visit.await;
+}

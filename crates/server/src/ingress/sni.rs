@@ -1,0 +1,83 @@
+//! The passthrough port: TLS is routed by the server name in its ClientHello and never decrypted.
+
+use std::{net::SocketAddr, rc::Rc, sync::Arc};
+
+use sniff::{
+    host::Authority,
+    tls::{AlertDescription, HelloSniffer, alert},
+};
+use tunnel::StreamProtocol;
+
+use super::{
+    counted,
+    first::{Unread, read_until},
+};
+use crate::{
+    answer::{Form, send_and_close},
+    forward::{Visit, carry},
+    routing::{Found, Kind},
+    session::Service,
+    worker::Worker,
+};
+
+/// A connection on `sniAddr`.
+pub(crate) async fn visit(worker: Rc<Worker>, stream: net::Stream, address: SocketAddr) {
+    if let Some((visit, service)) = Box::pin(understand(&worker, stream, address)).await {
+        let rest = Rc::clone(&worker);
+        counted(worker, async move { carry(&rest, *visit, service).await }).await;
+    }
+}
+
+async fn understand(worker: &Worker, mut stream: net::Stream, address: SocketAddr) -> Option<(Box<Visit>, Arc<Service>)> {
+    let server = &worker.server;
+    let mut sniffer = HelloSniffer::default();
+    let mut read = Vec::new();
+    let sniffed =
+        read_until(&mut stream, &mut read, server.config.timeouts.header, |bytes| sniffer.advance(bytes)).await;
+    let hello = match sniffed {
+        Ok(hello) => hello,
+        Err(Unread::Gone) => return None,
+        Err(Unread::TooSlow) => {
+            server.metrics.header_timeouts_total.add_one();
+            return None;
+        }
+        Err(Unread::Bad(error)) => {
+            server.metrics.unknown_protocol_total.add_one();
+            tracing::debug!(peer = %address, %error, "no ClientHello on the passthrough port");
+            if net::tls::looks_like_http(&read) {
+                send_and_close(&mut stream, net::tls::PLAIN_HTTP_ANSWER).await;
+            } else {
+                send_and_close(&mut stream, &alert(AlertDescription::DecodeError)).await;
+            }
+            return None;
+        }
+    };
+    let authority = hello.server_name.as_deref().and_then(|name| Authority::parse(name).ok());
+    let found = authority.as_ref().map_or(Found::Nothing, |name| {
+        server.registry.table().find(Kind::Tls, name.host(), name.first_label())
+    });
+    let refusal = match found {
+        Found::Service(service) => {
+            let visit = Visit {
+                local: stream.local_addr().unwrap_or(address),
+                stream,
+                head: read,
+                visitor: address,
+                protocol: StreamProtocol::Tls,
+                form: Form::default(),
+                server_name: hello.server_name.map(String::into_boxed_str),
+            };
+            return Some((Box::new(visit), service));
+        }
+        Found::Away => {
+            server.metrics.client_away_total.add_one();
+            AlertDescription::InternalError
+        }
+        Found::Nothing => {
+            server.metrics.no_route_total.add_one();
+            AlertDescription::UnrecognizedName
+        }
+    };
+    send_and_close(&mut stream, &alert(refusal)).await;
+    None
+}

@@ -1,0 +1,171 @@
+//! Ports of UDP services: each visitor's address is a stream, on which datagrams go with their length in front. A visitor that is
+//! silent for a while is forgotten.
+
+use std::{
+    cell::Cell,
+    collections::HashMap,
+    io,
+    net::SocketAddr,
+    rc::Rc,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use net::{UdpSocket, WorkerHandle};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    sync::mpsc,
+};
+use tunnel::{StreamHeader, StreamProtocol};
+
+use crate::{ports::Port, session::Service, worker::Worker};
+
+/// Serves the socket on a worker that has a link of the service's client; moves when that changes.
+pub(crate) fn serve(workers: &[WorkerHandle], port: Arc<Port>, socket: std::net::UdpSocket) {
+    let target = port.route.load().pick().and_then(|service| service.session.worker_with_link(0)).unwrap_or(0);
+    let Some(handle) = workers.get(target) else { return };
+    let workers = workers.to_vec();
+    let _ = handle.spawn(move || async move {
+        let Some(worker) = Worker::current() else { return };
+        let (closed, stopping) = (port.closed.clone(), worker.server.stopping.clone());
+        let run = run(&worker, &port, socket);
+        let moved = tokio::select! {
+            moved = run => moved,
+            () = closed.wait() => None,
+            () = stopping.wait() => None,
+        };
+        if let Some(socket) = moved {
+            serve(&workers, port, socket);
+        }
+    });
+}
+
+/// Visitors whose datagrams are on their way, by address.
+type Visitors = HashMap<SocketAddr, Visitor>;
+
+struct Visitor {
+    datagrams: mpsc::Sender<Vec<u8>>,
+    heard_at: Rc<Cell<Instant>>,
+}
+
+/// Returns the socket when the service's links are on another worker.
+async fn run(worker: &Rc<Worker>, port: &Port, socket: std::net::UdpSocket) -> Option<std::net::UdpSocket> {
+    let socket = match UdpSocket::from_std(socket) {
+        Ok(socket) => Rc::new(socket),
+        Err(error) => {
+            tracing::error!(%error, port = port.number, "a UDP port cannot be served");
+            return None;
+        }
+    };
+    let mut visitors = Visitors::new();
+    let mut buffer = vec![0; usize::from(u16::MAX)];
+    let mut sweep = tokio::time::interval(IDLE / 4);
+    loop {
+        let received = tokio::select! {
+            received = socket.recv_from(&mut buffer) => received,
+            _ = sweep.tick() => {
+                visitors.retain(|_, visitor| !visitor.datagrams.is_closed() && visitor.heard_at.get().elapsed() < IDLE);
+                continue;
+            }
+        };
+        // An error here is an answer to an earlier send (ICMP); the socket goes on.
+        let Ok((length, address)) = received else { continue };
+        let metrics = &worker.server.metrics;
+        let Some(service) = port.route.load().pick().cloned() else {
+            metrics.datagrams_dropped_total.add_one();
+            continue;
+        };
+        if !service.admits(address.ip()) {
+            metrics.denied_total.add_one();
+            continue;
+        }
+        if worker.link(service.session.key).is_none() {
+            metrics.datagrams_dropped_total.add_one();
+            if service.session.worker_with_link(worker.index).is_some_and(|other| other != worker.index) {
+                drop(visitors);
+                return Rc::into_inner(socket).and_then(|socket| socket.into_std().ok());
+            }
+            continue;
+        }
+        let known = visitors.get(&address).is_some_and(|visitor| !visitor.datagrams.is_closed());
+        if !known {
+            if visitors.len() >= MOST_VISITORS {
+                metrics.datagrams_dropped_total.add_one();
+                continue;
+            }
+            visitors.insert(address, admit(worker, &socket, service, address));
+        }
+        let Some(visitor) = visitors.get(&address) else { continue };
+        visitor.heard_at.set(Instant::now());
+        if visitor.datagrams.try_send(buffer[..length].to_vec()).is_err() {
+            metrics.datagrams_dropped_total.add_one();
+        }
+    }
+}
+
+fn admit(worker: &Rc<Worker>, socket: &Rc<UdpSocket>, service: Arc<Service>, address: SocketAddr) -> Visitor {
+    let (sender, receiver) = mpsc::channel(QUEUE);
+    let heard_at = Rc::new(Cell::new(Instant::now()));
+    let visitor = Visitor { datagrams: sender, heard_at: Rc::clone(&heard_at) };
+    let (worker, socket) = (Rc::clone(worker), Rc::downgrade(socket));
+    tokio::task::spawn_local(async move {
+        let metrics = &worker.server.metrics;
+        metrics.visitors_total.add_one();
+        let _visitor = metrics.visitors_open.enter();
+        let Some(_place) = service.session.account.enter() else {
+            return metrics.limit_streams_total.add_one();
+        };
+        let ended = carry(&worker, &socket, &service, address, receiver, &heard_at).await;
+        tracing::debug!(?ended, "a UDP visit ended");
+    });
+    visitor
+}
+
+async fn carry(
+    worker: &Worker,
+    socket: &std::rc::Weak<UdpSocket>,
+    service: &Service,
+    address: SocketAddr,
+    mut datagrams: mpsc::Receiver<Vec<u8>>,
+    heard_at: &Cell<Instant>,
+) -> io::Result<()> {
+    let link = worker.link(service.session.key).ok_or(io::ErrorKind::NotConnected)?;
+    let mut header = Vec::new();
+    StreamHeader { service: service.declared.id, protocol: StreamProtocol::Udp, visitor: Some(address), local: None, server_name: None }
+        .encode(&mut header);
+    let stream = link.open_stream(&header, Some(Arc::clone(&service.traffic))).map_err(io::Error::other)?;
+    let metrics = &worker.server.metrics;
+    metrics.streams_total.add_one();
+    service.visitors_total.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    let _open = metrics.streams_open.enter();
+    let (mut from_link, mut to_link) = tokio::io::split(stream);
+    let inward = async {
+        while let Some(datagram) = datagrams.recv().await {
+            let length = u16::try_from(datagram.len()).map_err(io::Error::other)?;
+            to_link.write_all(&[&length.to_be_bytes(), datagram.as_slice()].concat()).await?;
+        }
+        // Forgotten for its silence, or the port is closed.
+        Ok(())
+    };
+    let outward = async {
+        let mut datagram = Vec::new();
+        loop {
+            let length = usize::from(from_link.read_u16().await?);
+            datagram.resize(length, 0);
+            from_link.read_exact(&mut datagram).await?;
+            heard_at.set(Instant::now());
+            let Some(socket) = socket.upgrade() else { return Ok(()) };
+            let _ = socket.send_to(&datagram, address).await;
+        }
+    };
+    tokio::select! {
+        ended = inward => ended,
+        ended = outward => ended,
+    }
+}
+
+/// Silence after which a visitor is forgotten (frp keeps 60 s; a NAT's mapping lives 30 s to 2 min, RFC 4787 §4.3).
+const IDLE: Duration = Duration::from_secs(90);
+/// Datagrams of one visitor that wait for the link; more are lost, as on any path.
+const QUEUE: usize = 64;
+const MOST_VISITORS: usize = 16_384;

@@ -1,0 +1,283 @@
+//! A client's link on the server: handshake, admission, the worker it belongs to, and what the client says on it.
+
+use std::{net::SocketAddr, rc::Rc, sync::Arc, sync::PoisonError, time::Duration};
+
+use link::{Accepting, Handler, HandshakeFailure, Link, LinkEnd, LinkOptions, Side};
+use net::LinkTuning;
+use tunnel::{
+    AuthRequest, ChannelBinding, ControlMessage, EXPORTER_LABEL, Grant, Key, Nonce, RejectCode, Rejection, ResetReason, Role,
+    ServerConfig, ServerEstablished, ServerHandshake, ServicesAnswer, SessionId, Windows,
+};
+
+use crate::{
+    auth::{Decision, decide},
+    server::Shared,
+    session::{Account, Session},
+    worker::Worker,
+};
+
+/// Takes a connection whose first bytes said that it is a link. Ends when the link does, or has moved to its worker.
+pub(crate) async fn accept(worker: &Rc<Worker>, stream: net::Stream, address: SocketAddr) {
+    let server = &worker.server;
+    let limit = server.config.timeouts.handshake;
+    let admitted = {
+        let _open = server.metrics.handshakes_open.enter();
+        tokio::time::timeout(limit, Box::pin(admit(server, stream, address))).await
+    };
+    let (stream, established, session) = match admitted {
+        Ok(Ok(Some(admitted))) => admitted,
+        Ok(Ok(None)) => return,
+        Ok(Err(error)) => return tracing::info!(%error, peer = %address, "a link was not established"),
+        Err(_) => return tracing::info!(peer = %address, "a link was not established: its handshake took longer than {limit:?}"),
+    };
+    let place = session.place_link(worker.index);
+    let target = place.worker;
+    if target == worker.index {
+        return run(worker, stream, established, session).await;
+    }
+    let moved = stream.detach().ok().zip(server.handle(target));
+    let Some((stream, handle)) = moved else { return place.give_back() };
+    let arrived = Arc::clone(&session);
+    let sent = handle.spawn(move || async move {
+        match (Worker::current(), stream.attach()) {
+            (Some(worker), Ok(stream)) => run(&worker, stream, established, arrived).await,
+            _ => arrived.link_ended(target),
+        }
+    });
+    if sent.is_err() {
+        session.link_ended(target);
+    }
+}
+
+type Admitted = (net::Stream, ServerEstablished, Arc<Session>);
+
+async fn admit(server: &Shared, stream: net::Stream, address: SocketAddr) -> Result<Option<Admitted>, HandshakeFailure> {
+    // Little waits unsent in the kernel, so that what matters more can still go first.
+    let tuning = LinkTuning { notsent_lowat: Some(UNSENT), ..LinkTuning::default() };
+    net::tune_link(&stream, &tuning)?;
+    let mut exported = [0; 32];
+    let binding = match stream.tls_exporter(EXPORTER_LABEL, None, &mut exported) {
+        Ok(()) => ChannelBinding::TlsExporter(exported),
+        Err(_) => ChannelBinding::None,
+    };
+    let machine = ServerHandshake::new(ServerConfig::default(), Nonce(rand::random()), binding);
+    let mut accepting = Accepting::new(stream, machine);
+    let request = accepting.request().await?;
+    let id = request.client.id.as_str().to_owned();
+    match decide(server, &request, address.ip()).await {
+        Decision::Known(key, account) => enter(server, accepting, &request, &account, Some(key)).await,
+        Decision::Vouched(account) | Decision::Unverified(account) => enter(server, accepting, &request, &account, None).await,
+        Decision::WrongSecret(key) => {
+            tracing::warn!(id, peer = %address, "a client was refused: its secret is wrong");
+            let nothing = Grant::new(SessionId::from_bytes([0; 16]));
+            accepting.refuse(|machine| machine.accept_with_key(&key, nothing)).await;
+            Ok(None)
+        }
+        Decision::UnknownId => {
+            tracing::warn!(id, peer = %address, "a client was refused: no user has this id");
+            accepting.refuse(ServerHandshake::reject_unknown_id).await;
+            Ok(None)
+        }
+        Decision::Refused(rejection) => {
+            tracing::warn!(id, peer = %address, reason = %rejection.code, "a client was refused");
+            accepting.refuse(|machine| machine.reject(rejection)).await;
+            Ok(None)
+        }
+    }
+}
+
+async fn enter(
+    server: &Shared,
+    accepting: Accepting,
+    request: &AuthRequest,
+    account: &Arc<Account>,
+    key: Option<Key>,
+) -> Result<Option<Admitted>, HandshakeFailure> {
+    if server.stopping.is_triggered() {
+        let rejection = Rejection::new(RejectCode::ShuttingDown, "").retry_after(Duration::from_secs(1));
+        accepting.refuse(|machine| machine.reject(rejection)).await;
+        return Ok(None);
+    }
+    let fresh = SessionId::from_bytes(rand::random());
+    let session = match server.registry.admit(account, request.client.session, fresh) {
+        Ok(session) => session,
+        Err(not_admitted) => {
+            if not_admitted.code() == RejectCode::TooManyLinks {
+                server.metrics.limit_links_total.add_one();
+            }
+            tracing::warn!(id = account.id, reason = %not_admitted.code(), "a link was refused");
+            let rejection = Rejection::new(not_admitted.code(), "").retry_after(Duration::from_secs(3));
+            accepting.refuse(|machine| machine.reject(rejection)).await;
+            return Ok(None);
+        }
+    };
+    let grant = Grant {
+        link_number: u16::try_from(session.next_link_number()).unwrap_or(u16::MAX),
+        max_links: account.limits.connections,
+        windows: WINDOWS,
+        max_streams: account.limits.streams,
+        ..Grant::new(session.id)
+    };
+    let answered = match &key {
+        Some(key) => accepting.answer(|machine| machine.accept_with_key(key, grant)).await,
+        None => accepting.answer(|machine| machine.accept_unverified(grant)).await,
+    };
+    match answered {
+        Ok((stream, established)) => Ok(Some((stream, established, session))),
+        Err(error) => {
+            server.registry.end_if_away(&session);
+            Err(error)
+        }
+    }
+}
+
+/// Runs a link on its worker until it ends.
+async fn run(worker: &Rc<Worker>, stream: net::Stream, established: ServerEstablished, session: Arc<Session>) {
+    let server = &worker.server;
+    let (client, grant) = (&established.client, &established.grant);
+    let options = LinkOptions {
+        side: Side::Acceptor,
+        config: mux::Config {
+            stream_window: grant.windows.stream,
+            link_window: grant.windows.link,
+            peer_stream_window: client.windows.stream,
+            peer_link_window: client.windows.link,
+            keep_alive: grant.keepalive,
+            max_streams: usize::try_from(session.account.limits.streams).unwrap_or(usize::MAX),
+            ..mux::Config::default()
+        },
+        sweep_every: sweep_every(server),
+        socket_reset: ResetReason::Reset.into(),
+        idle: ResetReason::IdleTimeout.into(),
+        cancelled: ResetReason::Cancelled.into(),
+    };
+    let handler = Rc::new(Client { server: Arc::clone(server), session: Arc::clone(&session) });
+    let (link, driver) = Link::start(stream, &options, handler);
+    worker.add_link(session.key, link.clone());
+    session.changed.notify_waiters();
+    server.metrics.links_total.add_one();
+    tracing::info!(id = session.account.id, link = grant.link_number, transport = %client.transport,
+        software = %client.software, links = session.link_count(), "a client's link is up");
+    let end = {
+        let _open = server.metrics.links_open.enter();
+        driver.await
+    };
+    worker.remove_link(session.key, &link);
+    session.link_ended(worker.index);
+    match &end {
+        LinkEnd::Closed | LinkEnd::PeerClosed => {
+            tracing::info!(id = session.account.id, link = grant.link_number, reason = %end, "a client's link is down");
+        }
+        _ => tracing::warn!(id = session.account.id, link = grant.link_number, reason = %end, "a client's link is down"),
+    }
+    if session.link_count() == 0 {
+        leave(server, &session).await;
+    }
+}
+
+/// The session's last link is gone: its names and ports are kept for a while, so that visitors wait instead of being refused.
+async fn leave(server: &Shared, session: &Arc<Session>) {
+    tokio::select! {
+        () = tokio::time::sleep(GRACE) => {}
+        () = server.stopping.wait() => {}
+        () = session.changed.notified() => {}
+    }
+    if session.link_count() == 0 && !session.ended.load(std::sync::atomic::Ordering::Relaxed) && server.registry.end_if_away(session) {
+        tracing::info!(id = session.account.id, "a client has gone");
+    }
+}
+
+/// Half the shortest idle time, so that a stream is ended at most half an idle time late.
+fn sweep_every(server: &Shared) -> Duration {
+    let idle = server.config.timeouts.idle.after.unwrap_or(MOST_SWEEP);
+    (idle / 4).clamp(Duration::from_millis(250), MOST_SWEEP)
+}
+
+/// Hears what a client says on its links.
+struct Client {
+    server: Arc<Shared>,
+    session: Arc<Session>,
+}
+
+impl Handler for Client {
+    fn opened(&self, _: &Link, _: Vec<u8>, stream: link::Stream) {
+        // Streams are opened by servers only.
+        stream.reset(ResetReason::Protocol.into());
+    }
+
+    fn control(&self, link: &Link, message: &[u8]) {
+        let id = &self.session.account.id;
+        match ControlMessage::decode(message) {
+            Ok(Some(message)) if message.sender().is_none_or(|sender| sender == Role::Client) => self.told(link, message),
+            Ok(None) => {}
+            Ok(Some(_)) => {
+                tracing::warn!(id, "a link is closed: the client sent a message that only servers send");
+                link.close();
+            }
+            Err(error) => {
+                tracing::warn!(id, %error, "a link is closed: the client sent a control message that cannot be read");
+                link.close();
+            }
+        }
+    }
+}
+
+impl Client {
+    fn told(&self, link: &Link, message: ControlMessage) {
+        let id = &self.session.account.id;
+        match message {
+            ControlMessage::Services(part) => {
+                let mut arriving = self.session.arriving.lock().unwrap_or_else(PoisonError::into_inner);
+                match arriving.push(part) {
+                    Ok(Some((generation, services))) => {
+                        let results = self.server.registry.declare(&self.session, &services);
+                        for result in &results {
+                            log_service(id, &services, result);
+                        }
+                        let answers = ServicesAnswer::parts(generation, results).unwrap_or_default();
+                        answers.iter().filter_map(|answer| answer.encode().ok()).for_each(|answer| link.send_control(&answer));
+                    }
+                    Ok(None) => {}
+                    Err(error) => {
+                        tracing::warn!(id, %error, "a link is closed: the client's services cannot be read");
+                        link.close();
+                    }
+                }
+            }
+            ControlMessage::Goodbye(goodbye) => {
+                tracing::info!(id, code = %goodbye.code, message = %goodbye.message, "a client says goodbye");
+                link.close();
+            }
+            _ => {}
+        }
+    }
+}
+
+fn log_service(id: &str, services: &[tunnel::ServiceDecl], result: &tunnel::ServiceResult) {
+    let name = services.iter().find(|service| service.id == result.id).map_or("", |service| service.name.as_str());
+    match &result.result {
+        Ok(granted) => {
+            let endpoints: Vec<&str> = granted.endpoints.iter().map(tunnel::Endpoint::as_str).collect();
+            tracing::info!(id, service = name, endpoints = endpoints.join(" "), "a service is up");
+        }
+        Err(refusal) => {
+            tracing::warn!(id, service = name, code = %refusal.code, reason = %refusal.message, "a service was refused");
+        }
+    }
+}
+
+/// `TCP_NOTSENT_LOWAT` of links: enough to keep a fast path busy between two turns of the event loop.
+const UNSENT: u32 = 128 << 10;
+/// What a server is ready to receive: a stream may fill a path of 20 Mbit/s and 100 ms before its window grows; a link holds at most
+/// this much for visitors that do not read.
+const WINDOWS: Windows = Windows { stream: 256 << 10, link: 64 << 20 };
+/// How long a client that lost its last link keeps its names and ports.
+const GRACE: Duration = Duration::from_secs(15);
+const MOST_SWEEP: Duration = Duration::from_secs(10);
+
+/// Sends a message on all links of this worker.
+pub(crate) fn broadcast(worker: &Worker, message: &ControlMessage) {
+    if let Ok(message) = message.encode() {
+        worker.all_links().iter().for_each(|link| link.send_control(&message));
+    }
+}

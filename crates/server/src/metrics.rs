@@ -1,0 +1,121 @@
+//! What the server counts. Written by data threads with relaxed atomics, read by the API; never reset.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// A value that only grows.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    pub(crate) fn add_one(&self) {
+        self.0.fetch_add(1, Relaxed);
+    }
+
+    /// The value now.
+    #[must_use]
+    pub fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}
+
+/// A value that goes up and down.
+#[derive(Debug, Default)]
+pub struct Gauge(AtomicU64);
+
+impl Gauge {
+    /// Counts one more until the guard is dropped.
+    pub(crate) fn enter(&self) -> GaugeGuard<'_> {
+        self.0.fetch_add(1, Relaxed);
+        GaugeGuard(self)
+    }
+
+    /// The value now.
+    #[must_use]
+    pub fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}
+
+/// See [`Gauge::enter`].
+#[derive(Debug)]
+pub(crate) struct GaugeGuard<'a>(&'a Gauge);
+
+impl Drop for GaugeGuard<'_> {
+    fn drop(&mut self) {
+        self.0.0.fetch_sub(1, Relaxed);
+    }
+}
+
+macro_rules! metrics {
+    ($(#[$doc:meta])* $name:ident { $($(#[doc = $help:literal])+ $field:ident: $kind:ident,)* }) => {
+        $(#[$doc])*
+        #[derive(Debug, Default)]
+        pub struct $name {
+            $($(#[doc = $help])+ pub $field: $kind,)*
+        }
+
+        impl $name {
+            /// Every metric: name without the `gt_` prefix, help text, Prometheus type, value.
+            #[must_use]
+            pub fn list(&self) -> Vec<(&'static str, &'static str, &'static str, u64)> {
+                vec![$((stringify!($field), concat!($($help),+), metrics!(@type $kind), self.$field.get()),)*]
+            }
+        }
+    };
+    (@type Counter) => { "counter" };
+    (@type Gauge) => { "gauge" };
+}
+
+metrics! {
+    /// All of the server's own metrics; per-client and per-service counters are with their sessions.
+    Metrics {
+        /// Visitor connections that are open, whatever they wait for.
+        visitors_open: Gauge,
+        /// Visitor connections that were accepted.
+        visitors_total: Counter,
+        /// Streams that are open on links.
+        streams_open: Gauge,
+        /// Streams that were opened.
+        streams_total: Counter,
+        /// Links whose handshake is done.
+        links_open: Gauge,
+        /// Links whose handshake was done.
+        links_total: Counter,
+        /// Connections that are in their handshake as links.
+        handshakes_open: Gauge,
+        /// Clients with at least one link or within the time for coming back.
+        sessions_open: Gauge,
+        /// Handshakes that failed for a wrong id or secret.
+        auth_failures_total: Counter,
+        /// Handshakes that were refused because of earlier failures.
+        auth_throttled_total: Counter,
+        /// Links refused because the client has as many as it may.
+        limit_links_total: Counter,
+        /// Visitors refused because the client's streams are all in use.
+        limit_streams_total: Counter,
+        /// Services refused because of the client's host limits or conflicts.
+        limit_hosts_total: Counter,
+        /// Services refused because of the client's port limits or conflicts.
+        limit_ports_total: Counter,
+        /// Connections that said nothing in time.
+        header_timeouts_total: Counter,
+        /// Request heads over the limit of size or count.
+        header_too_large_total: Counter,
+        /// Connections that were neither a link nor a visitor that can be understood.
+        unknown_protocol_total: Counter,
+        /// Visitors for whom there is no route.
+        no_route_total: Counter,
+        /// Visitors whose client was away.
+        client_away_total: Counter,
+        /// Visitors that the service's address rules refused.
+        denied_total: Counter,
+        /// Streams ended for having been silent too long.
+        idle_timeouts_total: Counter,
+        /// Streams that ended with a reset or a lost link.
+        streams_broken_total: Counter,
+        /// TLS handshakes with visitors or clients that failed.
+        tls_failures_total: Counter,
+        /// UDP datagrams dropped because their way was full or unknown.
+        datagrams_dropped_total: Counter,
+    }
+}

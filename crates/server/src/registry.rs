@@ -1,0 +1,385 @@
+//! Who is connected and what was granted to whom: the one writer of the routing snapshot. Runs when clients come, go or declare
+//! services, never for a visitor.
+
+use std::{
+    collections::HashMap,
+    net::SocketAddr,
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
+
+use arc_swap::ArcSwap;
+use link::{Pacer, Traffic};
+use tunnel::{
+    Endpoint, Granted, Message, Refusal, RefusalCode, RejectCode, ServiceDecl, ServiceId, ServiceKind, ServiceResult, SessionId,
+};
+
+use crate::{
+    metrics::Metrics,
+    ports::{Ports, Protocol},
+    routing::{Expected, Kind, Route, Table},
+    session::{Account, Service, Session, SessionKey},
+};
+
+/// What the registry needs to know of the configuration.
+pub(crate) struct Rules {
+    pub(crate) workers: usize,
+    /// Ids of the configured users: nobody else may claim them as a prefix.
+    pub(crate) expected: Arc<dyn Expected>,
+    /// Public addresses for the endpoints told to clients.
+    pub(crate) http: Option<SocketAddr>,
+    pub(crate) https: Option<SocketAddr>,
+    pub(crate) sni: Option<SocketAddr>,
+}
+
+pub(crate) struct Registry {
+    rules: Rules,
+    table: ArcSwap<Table>,
+    inner: Mutex<Inner>,
+    next_key: AtomicU64,
+    metrics: Arc<Metrics>,
+}
+
+#[derive(Default)]
+struct Inner {
+    sessions: HashMap<SessionId, Held>,
+    accounts: HashMap<String, Arc<Account>>,
+    ports: Ports,
+}
+
+/// A session and what it was granted.
+struct Held {
+    session: Arc<Session>,
+    services: Vec<Arc<Service>>,
+    names: Vec<(Name, ServiceId)>,
+    ports: Vec<(Protocol, u16, ServiceId)>,
+}
+
+/// A name in the routing table.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Name {
+    Host(Kind, String),
+    Prefix(Kind, String),
+}
+
+/// Why a link is not let in although its proof was right.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NotAdmitted {
+    TooManyLinks,
+    IdInUse,
+}
+
+impl NotAdmitted {
+    pub(crate) fn code(self) -> RejectCode {
+        match self {
+            Self::TooManyLinks => RejectCode::TooManyLinks,
+            Self::IdInUse => RejectCode::IdInUse,
+        }
+    }
+}
+
+impl Registry {
+    pub(crate) fn new(rules: Rules, ports: Ports, metrics: Arc<Metrics>) -> Self {
+        let table = ArcSwap::from_pointee(Table::new(Arc::clone(&rules.expected)));
+        let inner = Mutex::new(Inner { ports, ..Inner::default() });
+        Self { rules, table, inner, next_key: AtomicU64::new(1), metrics }
+    }
+
+    /// The snapshot, for data threads.
+    pub(crate) fn table(&self) -> arc_swap::Guard<Arc<Table>> {
+        self.table.load()
+    }
+
+    /// The account of an id; made with `make` when it is new.
+    pub(crate) fn account(&self, id: &str, make: impl FnOnce() -> Account) -> Arc<Account> {
+        let mut inner = self.lock();
+        Arc::clone(inner.accounts.entry(id.to_owned()).or_insert_with(|| Arc::new(make())))
+    }
+
+    /// All accounts, for metrics.
+    pub(crate) fn accounts(&self) -> Vec<Arc<Account>> {
+        self.lock().accounts.values().cloned().collect()
+    }
+
+    /// All sessions with their services, for status.
+    pub(crate) fn sessions(&self) -> Vec<(Arc<Session>, Vec<Arc<Service>>)> {
+        self.lock().sessions.values().map(|held| (Arc::clone(&held.session), held.services.clone())).collect()
+    }
+
+    /// Lets a link in: into the session that it wants to join if that lives, else into a new one with the id `fresh`.
+    pub(crate) fn admit(
+        &self,
+        account: &Arc<Account>,
+        join: Option<SessionId>,
+        fresh: SessionId,
+    ) -> Result<Arc<Session>, NotAdmitted> {
+        let mut inner = self.lock();
+        if let Some(held) = join.and_then(|id| inner.sessions.get(&id))
+            && held.session.account.id == account.id
+        {
+            if held.session.link_count() >= u32::from(account.limits.connections) {
+                return Err(NotAdmitted::TooManyLinks);
+            }
+            return Ok(Arc::clone(&held.session));
+        }
+        if !account.load_balance {
+            let others: Vec<_> =
+                inner.sessions.values().filter(|held| held.session.account.id == account.id).map(|h| Arc::clone(&h.session)).collect();
+            if others.iter().any(|other| other.link_count() > 0) {
+                return Err(NotAdmitted::IdInUse);
+            }
+            // The same client, started again: what it had is free for it now.
+            for other in others {
+                inner.end(&other, self);
+            }
+        }
+        let key = SessionKey(self.next_key.fetch_add(1, Relaxed));
+        let session = Arc::new(Session::new(key, fresh, Arc::clone(account), self.rules.workers));
+        let held = Held { session: Arc::clone(&session), services: Vec::new(), names: Vec::new(), ports: Vec::new() };
+        inner.sessions.insert(fresh, held);
+        Ok(session)
+    }
+
+    /// Ends a session that has no link; returns whether it did.
+    pub(crate) fn end_if_away(&self, session: &Arc<Session>) -> bool {
+        let mut inner = self.lock();
+        if session.link_count() > 0 {
+            return false;
+        }
+        inner.end(session, self);
+        true
+    }
+
+    /// Closes the ports that nobody took over after their session ended.
+    pub(crate) fn close_unused_ports(&self) {
+        self.lock().ports.close_unused();
+    }
+
+    /// Replaces what the session declared before.
+    pub(crate) fn declare(
+        &self,
+        session: &Arc<Session>,
+        wanted: &[ServiceDecl],
+    ) -> Vec<ServiceResult> {
+        let mut inner = self.lock();
+        if !inner.sessions.contains_key(&session.id) {
+            return Vec::new();
+        }
+        inner.withdraw(session);
+        let results =
+            wanted.iter().map(|declared| ServiceResult { id: declared.id, result: inner.grant(session, declared, self) }).collect();
+        self.publish(&inner);
+        results
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn publish(&self, inner: &Inner) {
+        let mut table = Table::new(Arc::clone(&self.rules.expected));
+        for held in inner.sessions.values() {
+            for (name, id) in &held.names {
+                let Some(service) = held.services.iter().find(|service| service.declared.id == *id) else { continue };
+                let route = match name {
+                    Name::Host(kind, host) => table.hosts.entry((*kind, host.clone())),
+                    Name::Prefix(kind, prefix) => table.prefixes.entry((*kind, prefix.clone())),
+                };
+                route.or_default().services.push(Arc::clone(service));
+            }
+        }
+        self.table.store(Arc::new(table));
+    }
+}
+
+impl Inner {
+    fn end(&mut self, session: &Arc<Session>, registry: &Registry) {
+        session.ended.store(true, Relaxed);
+        session.changed.notify_waiters();
+        self.withdraw(session);
+        self.sessions.remove(&session.id);
+        let id = &session.account.id;
+        let last = !self.sessions.values().any(|held| held.session.account.id == *id);
+        if last && !registry.rules.expected.expects(id) {
+            self.accounts.remove(id);
+        }
+        registry.publish(self);
+    }
+
+    fn withdraw(&mut self, session: &Session) {
+        let Some(held) = self.sessions.get_mut(&session.id) else { return };
+        held.services.clear();
+        held.names.clear();
+        for (protocol, port, _) in std::mem::take(&mut held.ports) {
+            self.ports.withdraw(protocol, port, session.key);
+        }
+    }
+
+    fn grant(&mut self, session: &Arc<Session>, declared: &ServiceDecl, registry: &Registry) -> Result<Granted, Refusal> {
+        let service = Arc::new(service(session, declared));
+        let mut granted = Granted { endpoints: Vec::new(), port: None };
+        let names = names(&session.account, declared)?;
+        for name in &names {
+            self.check_name(session, name, declared, registry)?;
+        }
+        let protocol = match declared.kind {
+            ServiceKind::Udp => Protocol::Udp,
+            _ => Protocol::Tcp,
+        };
+        if declared.port.is_some() || declared.port_random {
+            let held = self.sessions.get(&session.id).map_or(0, |held| held.ports.len());
+            let port = self.ports.grant(protocol, &service, held).inspect_err(|_| registry.metrics.limit_ports_total.add_one())?;
+            granted.port = Some(port);
+            let scheme = if protocol == Protocol::Udp { "udp" } else { "tcp" };
+            let address = SocketAddr::new(self.ports.address(), port);
+            granted.endpoints.push(Endpoint::new(&format!("{scheme}://{address}")));
+        }
+        granted.endpoints.extend(names.iter().flat_map(|name| registry.endpoints(name)).map(|url| Endpoint::new(&url)));
+        let _ = service.endpoints.set(granted.endpoints.iter().map(|endpoint| endpoint.as_str().to_owned()).collect());
+        if let Some(held) = self.sessions.get_mut(&session.id) {
+            held.names.extend(names.into_iter().map(|name| (name, declared.id)));
+            held.ports.extend(granted.port.map(|port| (protocol, port, declared.id)));
+            held.services.push(service);
+        }
+        Ok(granted)
+    }
+
+    fn check_name(
+        &self,
+        session: &Session,
+        name: &Name,
+        declared: &ServiceDecl,
+        registry: &Registry,
+    ) -> Result<(), Refusal> {
+        let refuse = |code, message: String| {
+            registry.metrics.limit_hosts_total.add_one();
+            Err(Refusal { code, message: Message::new(&message) })
+        };
+        let taken = match name {
+            Name::Host(..) => RefusalCode::HostTaken,
+            Name::Prefix(..) => RefusalCode::PrefixTaken,
+        };
+        let account = &session.account;
+        let (text, label) = match name {
+            Name::Host(_, host) => (host, host.split('.').next().unwrap_or(host)),
+            Name::Prefix(_, prefix) => (prefix, prefix.as_str()),
+        };
+        let own = label.eq_ignore_ascii_case(&account.id);
+        if !own && registry.rules.expected.expects(label) {
+            return refuse(taken, format!("{text:?} is reserved for the client with that id"));
+        }
+        if !own && !account.limits.host_regex.is_empty() && !account.limits.host_regex.iter().any(|regex| whole(regex, text)) {
+            return refuse(RefusalCode::HostNotAllowed, format!("{text:?} does not match any hostRegex of this client"));
+        }
+        let number = account.limits.host_number as usize;
+        let mut distinct: Vec<&str> = self.names_of(&account.id).collect();
+        distinct.sort_unstable();
+        distinct.dedup();
+        if number > 0 && !distinct.contains(&text.as_str()) && distinct.len() >= number {
+            return refuse(RefusalCode::TooMany, format!("this client may hold {number} host names or prefixes (hostNumber)"));
+        }
+        let others = self.sessions.values().flat_map(|held| held.names.iter().map(move |(name, id)| (held, name, id)));
+        for (held, other, id) in others {
+            let clash = match (name, other) {
+                (Name::Host(a, x), Name::Prefix(b, y)) | (Name::Prefix(b, y), Name::Host(a, x)) => {
+                    a == b && x.split('.').next() == Some(y) && held.session.account.id != account.id
+                }
+                (name, other) => name == other && !shares(session, declared, held, *id),
+            };
+            if clash {
+                return refuse(taken, format!("{text:?} is already used by another service"));
+            }
+        }
+        Ok(())
+    }
+
+    fn names_of<'a>(&'a self, id: &'a str) -> impl Iterator<Item = &'a str> {
+        let held = self.sessions.values().filter(move |held| held.session.account.id == id);
+        held.flat_map(|held| &held.names).map(|(name, _)| match name {
+            Name::Host(_, text) | Name::Prefix(_, text) => text.as_str(),
+        })
+    }
+}
+
+/// Whether the new service may stand beside the one that has the name already.
+fn shares(session: &Session, declared: &ServiceDecl, held: &Held, id: ServiceId) -> bool {
+    if held.session.key == session.key || held.session.account.id != session.account.id {
+        return false;
+    }
+    let other = held.services.iter().find(|service| service.declared.id == id);
+    session.account.load_balance
+        || declared.load_balance.is_some() && other.is_some_and(|other| other.declared.load_balance == declared.load_balance)
+}
+
+impl Registry {
+    /// What to tell the client. `*` stands for the name under which the server is reached, which only the client knows.
+    fn endpoints(&self, name: &Name) -> Vec<String> {
+        let (kind, host) = match name {
+            Name::Host(kind, host) => (kind, host.clone()),
+            Name::Prefix(kind, prefix) => (kind, format!("{prefix}.*")),
+        };
+        let url = |scheme: &str, usual: u16, address: SocketAddr| match address.port() {
+            port if port == usual => format!("{scheme}://{host}"),
+            port => format!("{scheme}://{host}:{port}"),
+        };
+        match kind {
+            Kind::Http => {
+                let http = self.rules.http.map(|address| url("http", 80, address));
+                http.into_iter().chain(self.rules.https.map(|address| url("https", 443, address))).collect()
+            }
+            Kind::Tls => self.rules.sni.map(|address| url("https", 443, address)).into_iter().collect(),
+        }
+    }
+}
+
+/// The names a service asks for, with the account's rules applied.
+fn names(account: &Account, declared: &ServiceDecl) -> Result<Vec<Name>, Refusal> {
+    let invalid = |message| Err(Refusal { code: RefusalCode::Invalid, message: Message::new(message) });
+    let kinds: &[Kind] = match declared.kind {
+        ServiceKind::Http => &[Kind::Http],
+        // The client can also dial TLS itself for visitors whose TLS ended at the server.
+        ServiceKind::Tls => &[Kind::Tls, Kind::Http],
+        ServiceKind::Tcp | ServiceKind::Udp => &[],
+        ServiceKind::Unknown(_) => return invalid("this server does not know this kind of service; update it"),
+    };
+    let named = declared.host.is_some() || declared.host_prefix.is_some();
+    if kinds.is_empty() && named {
+        return invalid("only http and https services are reached by host name");
+    }
+    if !named && declared.port.is_none() && !declared.port_random {
+        return invalid("the service asks for no host name, prefix or port");
+    }
+    let prefix = declared.host_prefix.as_ref().map(|prefix| {
+        let id = account.id.to_ascii_lowercase();
+        let with_id = account.limits.host_with_id && prefix.as_str() != id;
+        if with_id { format!("{id}-{}", prefix.as_str()) } else { prefix.as_str().to_owned() }
+    });
+    let mut names = Vec::new();
+    for kind in kinds {
+        names.extend(declared.host.as_ref().map(|host| Name::Host(*kind, host.as_str().to_owned())));
+        names.extend(prefix.clone().map(|prefix| Name::Prefix(*kind, prefix)));
+    }
+    Ok(names)
+}
+
+fn service(session: &Arc<Session>, declared: &ServiceDecl) -> Service {
+    let account = &session.account;
+    let pacer = |whole: &Option<Arc<Pacer>>| {
+        declared.bandwidth.map(|bandwidth| Arc::new(Pacer::new(bandwidth, whole.clone()))).or_else(|| whole.clone())
+    };
+    Service {
+        session: Arc::clone(session),
+        upload: pacer(&account.upload),
+        download: pacer(&account.download),
+        traffic: Arc::new(Traffic { parent: Some(Arc::clone(&account.traffic)), ..Traffic::default() }),
+        visitors_total: AtomicU64::new(0),
+        endpoints: OnceLock::new(),
+        declared: declared.clone(),
+    }
+}
+
+fn whole(regex: &regex::Regex, text: &str) -> bool {
+    regex.find(text).is_some_and(|found| found.start() == 0 && found.end() == text.len())
+}

@@ -1,0 +1,85 @@
+//! The live snapshot: which service answers for a host name. Data threads load it without waiting; the registry replaces it.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+};
+
+use crate::session::Service;
+
+/// What kind of visitor asks; one name may be claimed for each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Kind {
+    /// Plain or decrypted HTTP.
+    Http,
+    /// TLS to be passed through.
+    Tls,
+}
+
+/// Names and who serves them. Keys are lower case.
+#[derive(Debug)]
+pub(crate) struct Table {
+    pub(crate) hosts: HashMap<(Kind, String), Route>,
+    pub(crate) prefixes: HashMap<(Kind, String), Route>,
+    /// Ids that may connect but are not connected; asking for them is a matter of time, not a mistake.
+    pub(crate) expected: Arc<dyn Expected>,
+}
+
+/// Which ids could come.
+pub(crate) trait Expected: std::fmt::Debug + Send + Sync {
+    fn expects(&self, prefix: &str) -> bool;
+}
+
+/// The services that share one name.
+#[derive(Debug, Default)]
+pub(crate) struct Route {
+    pub(crate) services: Vec<Arc<Service>>,
+    turn: AtomicUsize,
+}
+
+impl Clone for Route {
+    fn clone(&self) -> Self {
+        Self { services: self.services.clone(), turn: AtomicUsize::new(self.turn.load(Relaxed)) }
+    }
+}
+
+impl Route {
+    /// The next service in turn, one whose client is connected if there is any.
+    pub(crate) fn pick(&self) -> Option<&Arc<Service>> {
+        let n = self.services.len();
+        let first = if n > 1 { self.turn.fetch_add(1, Relaxed) } else { 0 };
+        let in_turn = || (0..n).map(|step| &self.services[(first.wrapping_add(step)) % n]);
+        in_turn().find(|service| service.session.link_count() > 0).or_else(|| in_turn().next())
+    }
+}
+
+/// The answer to a visitor's name.
+#[derive(Debug)]
+pub(crate) enum Found {
+    Service(Arc<Service>),
+    /// The name belongs to a client that is not connected now.
+    Away,
+    Nothing,
+}
+
+impl Table {
+    pub(crate) fn new(expected: Arc<dyn Expected>) -> Self {
+        Self { hosts: HashMap::new(), prefixes: HashMap::new(), expected }
+    }
+
+    /// A full host name wins over a prefix. `prefix` is the first label.
+    pub(crate) fn find(&self, kind: Kind, host: &str, prefix: Option<&str>) -> Found {
+        let route = self
+            .hosts
+            .get(&(kind, host.to_owned()))
+            .or_else(|| self.prefixes.get(&(kind, prefix?.to_owned())));
+        match route.and_then(Route::pick) {
+            Some(service) => Found::Service(Arc::clone(service)),
+            None if prefix.is_some_and(|prefix| self.expected.expects(prefix)) => Found::Away,
+            None => Found::Nothing,
+        }
+    }
+}

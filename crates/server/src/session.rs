@@ -1,0 +1,183 @@
+//! A client that is connected: its links' places, its services, its shares of the limits. Shared by all workers; the links themselves
+//! stay on their workers.
+
+use std::{
+    net::IpAddr,
+    sync::{
+        Arc, Mutex, OnceLock,
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use config::Limits;
+use link::{Pacer, Traffic};
+use tokio::sync::Notify;
+use tunnel::{Assembler, ServiceDecl, SessionId};
+
+/// Names a session in the tables of the workers; never given out twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct SessionKey(pub(crate) u64);
+
+/// What a client's sessions share: limits and counters belong to the id, not to a session.
+#[derive(Debug)]
+pub(crate) struct Account {
+    pub(crate) id: String,
+    pub(crate) limits: Limits,
+    pub(crate) load_balance: bool,
+    /// From visitors to the client.
+    pub(crate) upload: Option<Arc<Pacer>>,
+    /// From the client to visitors.
+    pub(crate) download: Option<Arc<Pacer>>,
+    pub(crate) traffic: Arc<Traffic>,
+    pub(crate) streams: AtomicU32,
+    pub(crate) streams_total: AtomicU64,
+}
+
+impl Account {
+    pub(crate) fn new(id: &str, limits: Limits, load_balance: bool) -> Self {
+        let pacer = || limits.speed.map(|speed| Arc::new(Pacer::new(speed.get(), None)));
+        Self {
+            id: id.to_owned(),
+            upload: pacer(),
+            download: pacer(),
+            load_balance,
+            traffic: Arc::default(),
+            streams: AtomicU32::new(0),
+            streams_total: AtomicU64::new(0),
+            limits,
+        }
+    }
+
+    /// Takes a place for one stream, if there is one.
+    pub(crate) fn enter(self: &Arc<Self>) -> Option<StreamPlace> {
+        let limit = self.limits.streams;
+        self.streams.fetch_update(Relaxed, Relaxed, |n| (n < limit).then_some(n + 1)).ok()?;
+        self.streams_total.fetch_add(1, Relaxed);
+        Some(StreamPlace(Arc::clone(self)))
+    }
+}
+
+/// One of the account's streams, until dropped.
+#[derive(Debug)]
+pub(crate) struct StreamPlace(Arc<Account>);
+
+impl Drop for StreamPlace {
+    fn drop(&mut self) {
+        self.0.streams.fetch_sub(1, Relaxed);
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) key: SessionKey,
+    pub(crate) id: SessionId,
+    pub(crate) account: Arc<Account>,
+    /// How many links each worker holds.
+    links: Box<[AtomicU32]>,
+    link_numbers: AtomicU32,
+    /// A link came, or the session ended.
+    pub(crate) changed: Notify,
+    pub(crate) ended: AtomicBool,
+    /// Parts of the service set that the client is declaring.
+    pub(crate) arriving: Mutex<Assembler<ServiceDecl>>,
+}
+
+impl Session {
+    pub(crate) fn new(key: SessionKey, id: SessionId, account: Arc<Account>, workers: usize) -> Self {
+        Self {
+            key,
+            id,
+            account,
+            links: (0..workers).map(|_| AtomicU32::new(0)).collect(),
+            link_numbers: AtomicU32::new(0),
+            changed: Notify::new(),
+            ended: AtomicBool::new(false),
+            arriving: Mutex::default(),
+        }
+    }
+
+    /// Links on all workers.
+    pub(crate) fn link_count(&self) -> u32 {
+        self.links.iter().map(|links| links.load(Relaxed)).sum()
+    }
+
+    pub(crate) fn has_link_on(&self, worker: usize) -> bool {
+        self.links[worker].load(Relaxed) > 0
+    }
+
+    /// A worker that holds a link; the search begins at `from`, so that work spreads.
+    pub(crate) fn worker_with_link(&self, from: usize) -> Option<usize> {
+        let n = self.links.len();
+        (0..n).map(|step| (from + step) % n).find(|worker| self.has_link_on(*worker))
+    }
+
+    /// The worker that should get the next link: the one with the fewest, `here` if it is among them. The link is counted at once.
+    pub(crate) fn place_link(&self, here: usize) -> LinkPlace<'_> {
+        let fewest = self.links.iter().map(|links| links.load(Relaxed)).min().unwrap_or(0);
+        let fits = |worker: &usize| self.links[*worker].load(Relaxed) == fewest;
+        let worker = Some(here).filter(fits).or_else(|| (0..self.links.len()).find(fits)).unwrap_or(here);
+        self.links[worker].fetch_add(1, Relaxed);
+        LinkPlace { session: self, worker }
+    }
+
+    /// Counts the session's links, for the log.
+    pub(crate) fn next_link_number(&self) -> u32 {
+        self.link_numbers.fetch_add(1, Relaxed)
+    }
+
+    pub(crate) fn link_ended(&self, worker: usize) {
+        self.links[worker].fetch_sub(1, Relaxed);
+    }
+
+    /// Waits until the session has a link, is over, or `limit` has passed.
+    pub(crate) async fn wait_for_link(&self, limit: Duration) {
+        let _ = tokio::time::timeout(limit, async {
+            loop {
+                let changed = self.changed.notified();
+                if self.link_count() > 0 || self.ended.load(Relaxed) {
+                    return;
+                }
+                changed.await;
+            }
+        })
+        .await;
+    }
+}
+
+/// Where a new link goes.
+#[derive(Debug)]
+pub(crate) struct LinkPlace<'a> {
+    session: &'a Session,
+    pub(crate) worker: usize,
+}
+
+impl LinkPlace<'_> {
+    /// The link could not be brought there.
+    pub(crate) fn give_back(self) {
+        self.session.link_ended(self.worker);
+    }
+}
+
+/// One service of one session.
+#[derive(Debug)]
+pub(crate) struct Service {
+    pub(crate) session: Arc<Session>,
+    pub(crate) declared: ServiceDecl,
+    /// The service's own limits, before the account's.
+    pub(crate) upload: Option<Arc<Pacer>>,
+    pub(crate) download: Option<Arc<Pacer>>,
+    pub(crate) traffic: Arc<Traffic>,
+    pub(crate) visitors_total: AtomicU64,
+    /// Where visitors reach it; set when it was granted.
+    pub(crate) endpoints: OnceLock<Vec<String>>,
+}
+
+impl Service {
+    /// Whether the visitor may come: `deny` goes before `allow`; no `allow` allows all.
+    pub(crate) fn admits(&self, visitor: IpAddr) -> bool {
+        let visitor = visitor.to_canonical();
+        let ServiceDecl { allow, deny, .. } = &self.declared;
+        !deny.iter().any(|net| net.contains(visitor)) && (allow.is_empty() || allow.iter().any(|net| net.contains(visitor)))
+    }
+}

@@ -1,0 +1,65 @@
+//! One data thread's part of the server: the links that were placed on it.
+
+use std::{
+    cell::RefCell,
+    collections::HashMap,
+    rc::Rc,
+    sync::Arc,
+};
+
+use link::Link;
+
+use crate::{server::Shared, session::SessionKey};
+
+/// Lives on its thread; everything in it is reached without a lock.
+pub(crate) struct Worker {
+    pub(crate) index: usize,
+    pub(crate) server: Arc<Shared>,
+    links: RefCell<HashMap<SessionKey, Vec<Link>>>,
+}
+
+thread_local! {
+    static CURRENT: RefCell<Option<Rc<Worker>>> = const { RefCell::new(None) };
+}
+
+impl Worker {
+    /// Makes this thread a worker of the server; done once, before anything else runs on it.
+    pub(crate) fn install(index: usize, server: Arc<Shared>) {
+        let worker = Rc::new(Self { index, server, links: RefCell::default() });
+        CURRENT.with_borrow_mut(|current| *current = Some(worker));
+    }
+
+    /// The worker whose thread this is; `None` on other threads and after the server has stopped.
+    pub(crate) fn current() -> Option<Rc<Self>> {
+        CURRENT.with_borrow(Option::clone)
+    }
+
+    pub(crate) fn add_link(&self, session: SessionKey, link: Link) {
+        self.links.borrow_mut().entry(session).or_default().push(link);
+    }
+
+    pub(crate) fn remove_link(&self, session: SessionKey, link: &Link) {
+        let mut links = self.links.borrow_mut();
+        if let Some(of_session) = links.get_mut(&session) {
+            of_session.retain(|other| !other.is(link));
+            if of_session.is_empty() {
+                links.remove(&session);
+            }
+        }
+    }
+
+    /// The session's least busy link on this worker.
+    pub(crate) fn link(&self, session: SessionKey) -> Option<Link> {
+        let links = self.links.borrow();
+        let of_session = links.get(&session)?;
+        match of_session.as_slice() {
+            [only] => Some(only).filter(|link| link.is_open()).cloned(),
+            several => several.iter().filter(|link| link.is_open()).min_by_key(|link| link.stream_count()).cloned(),
+        }
+    }
+
+    /// All links, for closing them.
+    pub(crate) fn all_links(&self) -> Vec<Link> {
+        self.links.borrow().values().flatten().cloned().collect()
+    }
+}
