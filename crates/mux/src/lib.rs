@@ -14,7 +14,8 @@
 //!    [`Mux::advance`], because room was made. Then write [`Mux::output`] to the transport and call [`Mux::advance`].
 //! 4. Call [`Mux::on_timeout`] when [`Mux::next_timeout`] has passed.
 //! 5. While [`Mux::output_len`] is more than a few times [`Config::output_limit`], neither read from the transport nor open streams:
-//!    answers to what the peer sends are not held up by the limit, so this is what bounds them.
+//!    answers to what the peer sends are not held up by the limit, so this is what bounds them. Sixteen times, and not less than
+//!    64 KiB, is a good bound: if both ends stop reading, nothing moves until the link counts as dead.
 //!
 //! After a [`Violation`] or [`Dead`] the link is of no more use: close the transport.
 //!

@@ -63,10 +63,11 @@ impl Schedule {
             return;
         }
         standing.queued = true;
-        if standing.deficit > 0 {
+        if standing.deficit >= LEAST_TURN {
             self.sparse.push_back(key);
         } else {
-            standing.deficit = QUANTUM;
+            // The rest counts in the next round.
+            standing.deficit = standing.deficit.saturating_add(QUANTUM);
             self.bulk.push_back(key);
         }
     }
@@ -110,5 +111,7 @@ impl Schedule {
     }
 }
 
+/// The rest of a quantum that is worth a turn of its own.
+const LEAST_TURN: i32 = 4 << 10;
 /// Stale entries that are not worth a sweep.
 const LEAST_SWEPT: usize = 64;

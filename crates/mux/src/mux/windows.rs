@@ -123,7 +123,9 @@ impl Mux {
             let credit = std::mem::take(&mut self.link.consumed);
             self.push_credit(0, 0, credit);
             self.link.receive_credit = self.link.receive_credit.saturating_add(credit);
-            self.link.relief_at = credit::next_level_at(window, self.link.receive_credit);
+            // Only up: a relief that is due stays due.
+            let relief_at = credit::next_level_at(window, self.link.receive_credit);
+            self.link.relief_at = self.link.relief_at.max(relief_at);
         }
     }
 
