@@ -2,7 +2,7 @@
 //! the option tables; on a client, the flags after each `-local` belong to that service. The result is made of the same nodes
 //! as a file, so that one checker does for both.
 
-use std::path::PathBuf;
+use std::{fmt, path::PathBuf};
 
 use crate::{
     load::Role,
@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// A parsed command line of one role.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct CommandLine {
     /// Server or client.
     pub role: Role,
@@ -29,11 +29,24 @@ pub struct CommandLine {
     services: Vec<Vec<Given>>,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 struct Given {
     option: &'static Opt,
     typed: String,
     node: Node,
+}
+
+impl fmt::Debug for CommandLine {
+    /// The names of the flags: their values may be secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let given = self.options.iter().chain(self.services.iter().flatten());
+        let names: Vec<_> = given.map(|given| given.option.name).collect();
+        f.debug_struct("CommandLine")
+            .field("role", &self.role)
+            .field("config", &self.config)
+            .field("flags", &names)
+            .finish_non_exhaustive()
+    }
 }
 
 impl CommandLine {

@@ -12,6 +12,19 @@
 //! ([`Errors`]). The option tables ([`options`]) are the single list of names: the reader, the flags, the JSON schema and
 //! the tests of the documentation all come from them.
 //!
+//! ```
+//! use config::{Checked, Role, System, check_text};
+//!
+//! let text = "options: {addr: 8080, id: web, secret: change-me}";
+//! let system = System { create_identity: false };
+//! let Checked::Server(server) = check_text("gt.yml".as_ref(), text, Some(Role::Server), &system)? else { unreachable!() };
+//! assert_eq!(server.users["web"].limits.connections, 10);
+//!
+//! let errors = check_text("gt.yml".as_ref(), "options: {adr: 8080}", Some(Role::Server), &system).unwrap_err();
+//! assert_eq!(errors.problems()[0].suggestion(), Some("did you mean `addr`?"));
+//! # Ok::<(), config::Errors>(())
+//! ```
+//!
 //! Left to others: opening sockets and certificate files (`server`, `agent`), printing and exit codes (`gt`).
 
 mod check;

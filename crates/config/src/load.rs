@@ -76,12 +76,19 @@ pub trait Surroundings {
 }
 
 /// A file that was read.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct FileText {
     /// Its text.
     pub text: String,
     /// Every user of the machine can read it.
     pub world_readable: bool,
+}
+
+impl fmt::Debug for FileText {
+    /// Its size: the text may hold secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FileText({} bytes)", self.text.len())
+    }
 }
 
 /// The machine gt runs on.

@@ -141,15 +141,15 @@ impl Findings {
         !self.problems.is_empty()
     }
 
-    /// The warnings, or all problems when there is one.
-    pub(crate) fn finish(self) -> Result<Vec<Warning>, Errors> {
+    /// The warnings; or all problems when there is one, in the order of their places.
+    pub(crate) fn finish(mut self) -> Result<Vec<Warning>, Errors> {
         if self.problems.is_empty() {
-            Ok(self.warnings)
-        } else {
-            Err(Errors {
-                problems: self.problems,
-            })
+            return Ok(self.warnings);
         }
+        self.problems.sort_by(|a, b| a.place.order(&b.place));
+        Err(Errors {
+            problems: self.problems,
+        })
     }
 }
 

@@ -68,8 +68,7 @@ impl Section {
                 self.values.insert(option.name, value);
             }
             Status::Ignored => {
-                let off = matches!(&value.value, Value::Text(text) if matches!(text.as_str(), "" | "false"));
-                if !off {
+                if !value.is_off() {
                     findings.warn(
                         Some(place),
                         format!("`{typed}` is not in this build and is ignored"),
@@ -107,6 +106,11 @@ impl Section {
 
     pub(crate) fn has(&self, name: &'static str) -> bool {
         self.node(name).is_some()
+    }
+
+    /// It is given as `false`, `0` or the empty text: as if it were absent.
+    pub(crate) fn is_off(&self, name: &'static str) -> bool {
+        self.node(name).is_some_and(Node::is_off)
     }
 
     /// Where `name` is given, else where the section begins.

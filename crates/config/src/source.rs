@@ -89,6 +89,18 @@ impl Place {
         self.source.folder.join(path)
     }
 
+    /// Order by file, line and column; flags and whole files stay as they come, before lines.
+    pub(crate) fn order(&self, other: &Self) -> std::cmp::Ordering {
+        let key = |place: &Self| match place.spot {
+            Spot::Line { line, column, .. } => (line, column),
+            Spot::Whole | Spot::Flag(_) => (0, 0),
+        };
+        self.source
+            .name
+            .cmp(&other.source.name)
+            .then(key(self).cmp(&key(other)))
+    }
+
     pub(crate) fn is_flag(&self) -> bool {
         matches!(self.spot, Spot::Flag(_))
     }

@@ -3,7 +3,7 @@
 
 use crate::source::Place;
 
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) struct Node {
     pub(crate) place: Place,
     pub(crate) value: Value,
@@ -11,7 +11,7 @@ pub(crate) struct Node {
     pub(crate) interpolated: bool,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) enum Value {
     /// Nothing, `~` or `null`: as if the key were not there.
     Null,
@@ -20,7 +20,7 @@ pub(crate) enum Value {
     Map(Vec<(Key, Node)>),
 }
 
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) struct Key {
     pub(crate) text: String,
     pub(crate) place: Place,
@@ -37,6 +37,11 @@ impl Node {
 
     pub(crate) fn is_null(&self) -> bool {
         matches!(self.value, Value::Null)
+    }
+
+    /// What one writes to say that one does not want an option.
+    pub(crate) fn is_off(&self) -> bool {
+        matches!(&self.value, Value::Text(text) if matches!(text.as_str(), "" | "false" | "0"))
     }
 
     /// What it is, for messages.

@@ -66,6 +66,8 @@ fn yaml_help(message: &str) -> Option<&'static str> {
         Some("a value that holds `: ` needs quotes; or a line is indented too far")
     } else if message.contains("duplicate mapping key") {
         Some("each key may be given once; values of a list go into one list")
+    } else if message.contains("did not find expected ',' or '}'") {
+        Some("inside `{ }` and `[ ]`, quote values that hold `${`, `: ` or a comma")
     } else if message.contains("tab") {
         Some("indent with spaces")
     } else {

@@ -90,7 +90,6 @@ impl Check<'_> {
 
     fn remotes(&mut self, options: &Section) -> Vec<Remote> {
         let mut remotes = Vec::new();
-        let before = self.findings.problems();
         let nodes = options.nodes("remote");
         for parsed in options.all("remote", &mut self.findings, value::remote) {
             match parsed {
@@ -114,7 +113,9 @@ impl Check<'_> {
                 );
             }
         }
-        if remotes.is_empty() && !options.has("remoteAPI") && self.findings.problems() == before {
+        // After another problem, such as a misspelt `remote`, this would be no news.
+        let nowhere = remotes.is_empty() && !options.has("remoteAPI");
+        if nowhere && !self.findings.has_problems() {
             let problem = match nodes.first() {
                 Some(node) => Problem::new(
                     &node.place,

@@ -26,7 +26,10 @@ pub(crate) fn check_server(
     let listeners = check.listeners(options);
     let certificates = check.certificates(options, listeners.tls.is_some());
     let defaults = check.default_limits(top, options);
-    let users = check.users(top, &file, &flags, &defaults);
+    let load_balance = options
+        .boolean("loadBalance", &mut check.findings)
+        .unwrap_or(false);
+    let users = check.users(top, &file, &flags, &defaults, load_balance);
     let log = check.log(options);
     let findings = &mut check.findings;
     let basis = Server::default();
@@ -76,6 +79,7 @@ pub(crate) fn check_server(
         certificates,
         users,
         defaults,
+        load_balance,
         log,
         warnings: Vec::new(),
     };
@@ -123,14 +127,9 @@ impl Check<'_> {
                 );
             }
         }
-        let asked = ["addr", "tlsAddr", "sniAddr"]
-            .iter()
-            .any(|name| options.has(name));
-        if plain.is_none()
-            && tls.is_none()
-            && sni.is_none()
-            && !(asked && self.findings.has_problems())
-        {
+        // After another problem, such as a misspelt `addr`, this would be no news.
+        let silent = plain.is_none() && tls.is_none() && sni.is_none();
+        if silent && !self.findings.has_problems() {
             let problem = Problem::new(&options.place, "the server listens nowhere");
             self.findings
                 .problem(problem.help("give `addr`, `tlsAddr` or `sniAddr`, as `addr: 8080`"));

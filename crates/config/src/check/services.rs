@@ -153,7 +153,8 @@ impl Check<'_> {
             findings.problem(problem.help("take it out; the service then works in stream mode"));
         }
         local?;
-        self.fitting(&section, &mut service);
+        let sound = self.findings.problems() == before;
+        self.fitting(&section, &mut service, sound);
         let named = name.is_some();
         service.name = name.unwrap_or_default();
         Some(Draft {
@@ -164,13 +165,14 @@ impl Check<'_> {
     }
 
     /// What the kind of a service needs and what has no meaning for it.
-    fn fitting(&mut self, section: &Section, service: &mut Service) {
+    fn fitting(&mut self, section: &Section, service: &mut Service, sound: bool) {
         let (tcp, udp) = (
             matches!(service.local, Local::Tcp { .. }),
             matches!(service.local, Local::Udp { .. }),
         );
         let local = section.place_of("local");
-        if tcp && !service.has_tcp_port() {
+        // A port that is wrong is reported; that it is missing would then be no news.
+        if tcp && sound && !service.has_tcp_port() {
             let problem = Problem::new(
                 local,
                 "a tcp:// service needs a port on the server: `remoteTCPPort` or `remoteTCPRandom`",
@@ -180,7 +182,7 @@ impl Check<'_> {
                  or http:// or https:// if the service speaks that",
             ));
         }
-        if udp && service.remote_udp_port.is_none() && !service.remote_udp_random {
+        if udp && sound && service.remote_udp_port.is_none() && !service.remote_udp_random {
             let problem = Problem::new(
                 local,
                 "a udp:// service needs a port on the server: `remoteUDPPort` or `remoteUDPRandom`",
@@ -202,7 +204,7 @@ impl Check<'_> {
             ),
         ];
         for &(option, wrong) in without_meaning {
-            if wrong && section.has(option) {
+            if wrong && section.has(option) && !section.is_off(option) {
                 let text = format!(
                     "`{option}` has no meaning for {} and is ignored",
                     service.local

@@ -22,15 +22,9 @@ impl Check<'_> {
         file: &Section,
         flags: &Section,
         defaults: &Limits,
+        load_balance: bool,
     ) -> HashMap<Id, User> {
         let mut drafts = Drafts::new();
-        let load_balance = {
-            let findings = &mut self.findings;
-            flags
-                .boolean("loadBalance", findings)
-                .or_else(|| file.boolean("loadBalance", findings))
-                .unwrap_or(false)
-        };
         let inline = file
             .node("users")
             .filter(|node| matches!(node.value, Value::Map(_)));
@@ -146,10 +140,12 @@ impl Check<'_> {
         let path = node.place.resolve(written);
         match self.surroundings.read(&path) {
             Err(error) => {
-                self.findings.problem(Problem::new(
-                    &node.place,
-                    format!("the users file {} cannot be read: {error}", path.display()),
-                ));
+                let name = match node.interpolated {
+                    true => String::new(),
+                    false => format!(" {}", path.display()),
+                };
+                let message = format!("the users file{name} cannot be read: {error}");
+                self.findings.problem(Problem::new(&node.place, message));
             }
             Ok(file) => {
                 let source = Source::file(&path, &file.text);

@@ -31,6 +31,8 @@ pub struct Server {
     pub auth_api: Option<Url>,
     /// What clients may do that `users` does not describe.
     pub defaults: Limits,
+    /// [`User::load_balance`] of clients that `users` does not describe.
+    pub load_balance: bool,
     /// The request header whose value is routed by, in lower case. Default `host`.
     pub http_mux_header: String,
     /// How long to wait for whom.
@@ -58,6 +60,7 @@ impl Default for Server {
             allow_any_client: false,
             auth_api: None,
             defaults: Limits::default(),
+            load_balance: false,
             http_mux_header: "host".into(),
             timeouts: ServerTimeouts::default(),
             throttle: Throttle::default(),
@@ -129,7 +132,8 @@ pub struct Limits {
     pub tcp_number: u16,
     /// Host prefixes and names it may hold; 0 = no limit.
     pub host_number: u32,
-    /// A prefix or name it claims must match one of these (whole name); empty = any. Its own id is always allowed.
+    /// A prefix or name it claims must match one of these, anywhere unless the expression is anchored; empty = any. Its own
+    /// id is always allowed.
     pub host_regex: Vec<Regex>,
     /// Every prefix it claims gets `ID-` put before it, so that users cannot take each other's names.
     pub host_with_id: bool,

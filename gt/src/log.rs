@@ -1,0 +1,204 @@
+//! Sets up the log: lines for people or JSON, to standard error or to a file that is rotated by size.
+//!
+//! The level comes from `logLevel` (flag or file), else from the environment variable `GT_LOG` (a level or
+//! `target=level,...`), else it is info.
+
+use std::{
+    ffi::OsString,
+    fs::{self, File, OpenOptions},
+    io::{self, IsTerminal, Write},
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+    sync::Mutex,
+};
+
+use config::{Checked, Log, LogFormat};
+use tracing_subscriber::{EnvFilter, fmt::MakeWriter};
+
+/// Why there is no log.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LogError {
+    /// `GT_LOG` is not understood.
+    #[error(
+        "GT_LOG is not a level (off, error, warn, info, debug, trace) nor `target=level,...`: {0}"
+    )]
+    Level(String),
+    /// The file cannot be written.
+    #[error("the log file {0} cannot be opened: {1}")]
+    File(PathBuf, #[source] io::Error),
+}
+
+/// Starts the log of this process. Several configurations share one; that of the first counts.
+pub(crate) fn start(configurations: &[Checked]) -> Result<(), LogError> {
+    let logs: Vec<&Log> = configurations
+        .iter()
+        .map(|configuration| match configuration {
+            Checked::Server(server) => &server.log,
+            Checked::Client(client) => &client.log,
+        })
+        .collect();
+    let Some(log) = logs.first() else {
+        return Ok(());
+    };
+    let filter = filter(log)?;
+    match &log.file {
+        None => subscribe(filter, log.format, io::stderr().is_terminal(), io::stderr),
+        Some(path) => {
+            let file = RotatingFile::open(path, log.max_size, log.max_count);
+            let file = file.map_err(|error| LogError::File(path.clone(), error))?;
+            subscribe(filter, log.format, false, Mutex::new(file));
+        }
+    }
+    if logs.iter().any(|other| other != log) {
+        tracing::warn!("the files set different logs; that of the first file counts for all");
+    }
+    Ok(())
+}
+
+fn filter(log: &Log) -> Result<EnvFilter, LogError> {
+    let asked = match log.level {
+        Some(level) => level.as_str().to_string(),
+        None => std::env::var("GT_LOG")
+            .ok()
+            .filter(|text| !text.is_empty())
+            .unwrap_or_else(|| "info".into()),
+    };
+    EnvFilter::builder()
+        .parse(&asked)
+        .map_err(|error| LogError::Level(error.to_string()))
+}
+
+fn subscribe<W>(filter: EnvFilter, format: LogFormat, colour: bool, writer: W)
+where
+    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+{
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(writer)
+        .with_ansi(colour);
+    // It fails only when a log is set already, which then stays.
+    let _ = match format {
+        LogFormat::Human => tracing::subscriber::set_global_default(builder.finish()),
+        LogFormat::Json => {
+            tracing::subscriber::set_global_default(builder.json().flatten_event(true).finish())
+        }
+    };
+}
+
+/// A file that becomes `FILE.1` before it grows past `max_size` bytes (0 = never); `FILE.1` becomes `FILE.2`, and so on.
+/// `max_count` of them are kept.
+struct RotatingFile {
+    path: PathBuf,
+    file: File,
+    size: u64,
+    max_size: u64,
+    max_count: u32,
+}
+
+impl RotatingFile {
+    fn open(path: &Path, max_size: u64, max_count: u32) -> io::Result<Self> {
+        let file = append(path)?;
+        let size = file.metadata()?.len();
+        Ok(Self {
+            path: path.into(),
+            file,
+            size,
+            max_size,
+            max_count,
+        })
+    }
+
+    fn rotate(&mut self) -> io::Result<()> {
+        if self.max_count == 0 {
+            self.file.set_len(0)?;
+        } else {
+            for number in (1..self.max_count).rev() {
+                // Not all of them exist yet.
+                let _ = fs::rename(
+                    numbered(&self.path, number),
+                    numbered(&self.path, number + 1),
+                );
+            }
+            fs::rename(&self.path, numbered(&self.path, 1))?;
+            self.file = append(&self.path)?;
+        }
+        self.size = 0;
+        Ok(())
+    }
+}
+
+impl Write for RotatingFile {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let full =
+            self.max_size > 0 && self.size > 0 && self.size + line.len() as u64 > self.max_size;
+        // A log that cannot be rotated is better than none.
+        if full && self.rotate().is_err() {
+            self.size = 0;
+        }
+        let written = self.file.write(line)?;
+        self.size += written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+/// Lines at level debug may hold visitors' addresses, so others may not read the file.
+fn append(path: &Path) -> io::Result<File> {
+    OpenOptions::new()
+        .append(true)
+        .create(true)
+        .mode(0o640)
+        .open(path)
+}
+
+fn numbered(path: &Path, number: u32) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push(format!(".{number}"));
+    name.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folder(name: &str) -> PathBuf {
+        let folder = std::env::temp_dir().join(format!("gt-log-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(&folder).expect("a temporary folder");
+        folder
+    }
+
+    #[test]
+    fn a_full_log_is_rotated_and_the_oldest_is_dropped() {
+        let folder = folder("rotate");
+        let path = folder.join("gt.log");
+        let mut log = RotatingFile::open(&path, 10, 2).expect("a log");
+        for line in ["line 1\n", "line 2\n", "line 3\n", "line 4\n"] {
+            log.write_all(line.as_bytes()).expect("written");
+        }
+        let read = |path: &Path| fs::read_to_string(path).unwrap_or_default();
+        assert_eq!(read(&path), "line 4\n");
+        assert_eq!(read(&numbered(&path, 1)), "line 3\n");
+        assert_eq!(read(&numbered(&path, 2)), "line 2\n");
+        assert!(!numbered(&path, 3).exists());
+        fs::remove_dir_all(folder).expect("removed");
+    }
+
+    #[test]
+    fn without_kept_files_a_full_log_starts_over_and_an_opened_one_goes_on() {
+        let folder = folder("restart");
+        let path = folder.join("gt.log");
+        RotatingFile::open(&path, 10, 0)
+            .and_then(|mut log| log.write_all(b"12345678"))
+            .expect("written");
+        let mut log = RotatingFile::open(&path, 10, 0).expect("a log");
+        log.write_all(b"9").expect("written");
+        assert_eq!(fs::read(&path).expect("read"), b"123456789");
+        log.write_all(b"abc").expect("written");
+        assert_eq!(fs::read(&path).expect("read"), b"abc");
+        fs::remove_dir_all(folder).expect("removed");
+    }
+}
