@@ -107,7 +107,7 @@ fn visits(
     tally: &Tally,
 ) {
     let mut count = 0;
-    while !stop.load(Ordering::Relaxed) {
+    while !stop.load(Ordering::Relaxed) && !tally.is_hopeless() {
         let client = rng.below(routes.len() as u64) as usize;
         let visit = Visit::draw(&mut rng);
         let from = Instant::now();
@@ -128,7 +128,7 @@ fn kills(relay: &mut Relay, mut rng: Rng, time: Duration, ledger: &Ledger, tally
         let pause = Action::pause(&mut rng);
         // The pause is the time in which transfers must run undisturbed.
         std::thread::sleep(pause.min(end.saturating_duration_since(Instant::now())));
-        if Instant::now() >= end {
+        if Instant::now() >= end || tally.is_hopeless() {
             return;
         }
         let action = Action::draw(&mut rng, relay.clients.len());

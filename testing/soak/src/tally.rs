@@ -39,6 +39,11 @@ impl Tally {
         self.lock().failures.push(what);
     }
 
+    /// Whether so much has failed that going on would show nothing new.
+    pub fn is_hopeless(&self) -> bool {
+        self.lock().failures.len() >= HOPELESS
+    }
+
     /// The sums so far.
     pub fn sums(&self) -> Sums {
         self.lock().clone()
@@ -48,6 +53,9 @@ impl Tally {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+/// A relay that is gone fails thousands of visits a second: the first ones say enough.
+const HOPELESS: usize = 200;
 
 #[cfg(test)]
 mod tests {
@@ -64,5 +72,15 @@ mod tests {
         let sums = tally.sums();
         assert_eq!((sums.right, sums.excused, sums.failures.len()), (1, 1, 3));
         assert!(sums.failures[1].contains("touched"));
+    }
+
+    #[test]
+    fn a_run_in_which_all_fails_is_given_up() {
+        let tally = Tally::default();
+        assert!(!tally.is_hopeless());
+        for visit in 0..HOPELESS {
+            tally.add(visit, &Outcome::Wrong("all".into()), false);
+        }
+        assert!(tally.is_hopeless());
     }
 }
