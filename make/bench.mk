@@ -1,0 +1,27 @@
+# Benches and soak: what stands beside gt is built from pinned sources, then everything is measured in one run.
+
+CARGO_TARGET_DIR ?= target
+PEERS := $(abspath $(CARGO_TARGET_DIR))/peers
+SOAK_SECONDS ?= 300
+SOAK_SEED ?= 1
+
+.PHONY: bench bench-peers bench-relay bench-bulk bench-idle bench-keystroke soak
+
+bench: bench-relay bench-bulk bench-idle bench-keystroke
+
+bench-relay bench-bulk bench-idle bench-keystroke: bench-%: bench-peers
+	cargo build --release -p gt -p bench
+	$(CARGO_TARGET_DIR)/release/bench $* --gt $(CARGO_TARGET_DIR)/release/gt --peers $(PEERS)
+
+bench-peers: $(PEERS)/bin/rathole $(PEERS)/bin/frp-run
+
+# Without --locked, so that its dependencies are the newest that fit and not those of its release day.
+$(PEERS)/bin/rathole:
+	CARGO_TARGET_DIR=$(PEERS)/build cargo install rathole --version 0.5.0 --root $(PEERS)
+
+$(PEERS)/bin/frp-run: testing/bench/frp/main.go testing/bench/frp/go.mod testing/bench/frp/go.sum
+	cd testing/bench/frp && go build -trimpath -o $@ .
+
+soak:
+	cargo build --release -p gt -p soak
+	$(CARGO_TARGET_DIR)/release/soak --seconds $(SOAK_SECONDS) --seed $(SOAK_SEED) --gt $(CARGO_TARGET_DIR)/release/gt

@@ -1,0 +1,142 @@
+//! The command line of the benches; see the library for how they measure.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use bench::peers::Subject;
+use bench::run::{Setting, bulk, idle, keystroke, relay};
+use bench::{origin, tools::Tools};
+use clap::{Args, Parser, Subcommand};
+
+/// Measures gt beside rathole and frp on this machine; writes a Markdown table and prints it.
+#[derive(Parser)]
+#[command(name = "bench", version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Small requests: CPU per request, requests/s, latency, memory.
+    Relay {
+        #[arg(long, default_value_t = 7)]
+        rounds: u32,
+        #[arg(long, default_value_t = 4)]
+        seconds: u32,
+        #[arg(long, default_value_t = 100)]
+        connections: u32,
+        /// Pin both relay processes to core 0 and origin and load to core 1 (default: only the origin is pinned).
+        #[arg(long)]
+        pin: bool,
+        #[command(flatten)]
+        shared: Shared,
+    },
+    /// 1 GiB download: CPU per GiB, MB/s.
+    Bulk {
+        #[arg(long, default_value_t = 5)]
+        rounds: u32,
+        /// Pin both relay processes to core 0.
+        #[arg(long)]
+        pin: bool,
+        #[command(flatten)]
+        shared: Shared,
+    },
+    /// Many idle visitors: memory for each.
+    Idle {
+        #[arg(long, default_value_t = 10_000)]
+        visitors: u32,
+        /// Seconds between the last visitor and the measuring.
+        #[arg(long, default_value_t = 5)]
+        settle: u64,
+        #[command(flatten)]
+        shared: Shared,
+    },
+    /// Echo times of single bytes, alone and beside a download on one link.
+    Keystroke {
+        #[arg(long, default_value_t = 3)]
+        rounds: u32,
+        /// Seconds of each part.
+        #[arg(long, default_value_t = 10)]
+        seconds: u64,
+        #[command(flatten)]
+        shared: Shared,
+    },
+    /// The echo origin, started by the bench itself.
+    #[command(hide = true)]
+    Echo { port: u16 },
+}
+
+#[derive(Args)]
+struct Shared {
+    /// Only these relays, separated by commas.
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<Subject>,
+    /// The gt binary (default: a release build in the target directory).
+    #[arg(long)]
+    gt: Option<PathBuf>,
+    /// Directory with bin/rathole and bin/frp-run (default: peers in the target directory).
+    #[arg(long)]
+    peers: Option<PathBuf>,
+    /// Where reports are written.
+    #[arg(long, default_value = "bench/results")]
+    out: PathBuf,
+}
+
+impl From<Shared> for Setting {
+    fn from(shared: Shared) -> Self {
+        Self {
+            tools: Tools::new(shared.peers, shared.gt),
+            out: shared.out,
+            only: shared.only,
+        }
+    }
+}
+
+fn main() -> anyhow::Result<()> {
+    match Cli::parse().command {
+        Command::Relay {
+            rounds,
+            seconds,
+            connections,
+            pin,
+            shared,
+        } => relay::run(
+            &shared.into(),
+            &relay::Options {
+                rounds,
+                seconds,
+                connections,
+                pin,
+            },
+        ),
+        Command::Bulk {
+            rounds,
+            pin,
+            shared,
+        } => bulk::run(&shared.into(), &bulk::Options { rounds, pin }),
+        Command::Idle {
+            visitors,
+            settle,
+            shared,
+        } => idle::run(
+            &shared.into(),
+            &idle::Options {
+                visitors,
+                settle: Duration::from_secs(settle),
+            },
+        ),
+        Command::Keystroke {
+            rounds,
+            seconds,
+            shared,
+        } => keystroke::run(
+            &shared.into(),
+            &keystroke::Options {
+                rounds,
+                length: Duration::from_secs(seconds),
+            },
+        ),
+        Command::Echo { port } => origin::serve_echo(port),
+    }
+}
