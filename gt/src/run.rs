@@ -36,7 +36,10 @@ pub(crate) fn run(configurations: Vec<Checked>) -> Result<(), RunError> {
             Checked::Client(client) => Running::Client(Client::start(*client)?),
         });
     }
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(RunError::Signals)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(RunError::Signals)?;
     let ended = runtime.block_on(until_ended(&running));
     // A second signal must not wait for the first one's patience.
     std::thread::spawn(move || {
@@ -63,10 +66,12 @@ async fn until_ended(running: &[Running]) -> Result<(), RunError> {
         });
         let mut clients: Vec<_> = clients.collect();
         std::future::poll_fn(|cx| {
-            let refused = clients.iter_mut().find_map(|client| match client.as_mut().poll(cx) {
-                std::task::Poll::Ready(error) => Some(error),
-                std::task::Poll::Pending => None,
-            });
+            let refused = clients
+                .iter_mut()
+                .find_map(|client| match client.as_mut().poll(cx) {
+                    std::task::Poll::Ready(error) => Some(error),
+                    std::task::Poll::Pending => None,
+                });
             refused.map_or(std::task::Poll::Pending, std::task::Poll::Ready)
         })
         .await

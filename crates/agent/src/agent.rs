@@ -16,7 +16,10 @@ use net::{
     Shutdown, Workers,
     tls::{TlsClientOptions, TlsConfigError, TlsConnector, Trust},
 };
-use tunnel::{Assembler, ClientId, ControlMessage, Goodbye, GoodbyeCode, Message, Secret, ServiceDecl, ServiceId, ServiceResult, SessionId};
+use tunnel::{
+    Assembler, ClientId, ControlMessage, Goodbye, GoodbyeCode, Message, Secret, ServiceDecl,
+    ServiceId, ServiceResult, SessionId,
+};
 
 use crate::{declare, keep};
 
@@ -115,7 +118,11 @@ impl Client {
             id: ClientId::new(config.id.as_str())?,
             secret: Secret::new(config.secret.expose())?,
             declarations: declare::declarations(&config.services)?,
-            remote_tls: TlsConnector::new(&TlsClientOptions { trust, alpn, ..TlsClientOptions::default() })?,
+            remote_tls: TlsConnector::new(&TlsClientOptions {
+                trust,
+                alpn,
+                ..TlsClientOptions::default()
+            })?,
             local_tls: TlsConnector::new(&TlsClientOptions::default())?,
             stopping: Shutdown::new(),
             session: tokio::sync::Mutex::default(),
@@ -128,7 +135,13 @@ impl Client {
                 services: config
                     .services
                     .iter()
-                    .map(|service| (service.name.clone(), service.local.to_string(), Err("not connected yet".to_owned())))
+                    .map(|service| {
+                        (
+                            service.name.clone(),
+                            service.local.to_string(),
+                            Err("not connected yet".to_owned()),
+                        )
+                    })
                     .collect(),
                 ..Status::default()
             }),
@@ -189,7 +202,10 @@ impl Shared {
     pub(crate) fn status_now(&self) -> Status {
         let mut status = lock(&self.status).clone();
         status.links = self.links_up.load(Relaxed);
-        status.visits = (self.visits_total.load(Relaxed), self.visits_failed_total.load(Relaxed));
+        status.visits = (
+            self.visits_total.load(Relaxed),
+            self.visits_failed_total.load(Relaxed),
+        );
         status
     }
 
@@ -202,7 +218,11 @@ impl Shared {
 
 impl Agent {
     fn install(shared: Arc<Shared>) {
-        let agent = Rc::new(Self { shared, links: RefCell::default(), answers: RefCell::default() });
+        let agent = Rc::new(Self {
+            shared,
+            links: RefCell::default(),
+            answers: RefCell::default(),
+        });
         AGENT.with_borrow_mut(|current| *current = Some(agent));
     }
 
@@ -216,8 +236,16 @@ impl Agent {
     }
 
     async fn close_links(&self, patience: Duration) {
-        let goodbye = Goodbye { code: GoodbyeCode::ShuttingDown, message: Message::new("the client stops") };
-        let busy = || self.links.borrow().iter().any(|link| link.stream_count() > 0);
+        let goodbye = Goodbye {
+            code: GoodbyeCode::ShuttingDown,
+            message: Message::new("the client stops"),
+        };
+        let busy = || {
+            self.links
+                .borrow()
+                .iter()
+                .any(|link| link.stream_count() > 0)
+        };
         let deadline = tokio::time::Instant::now() + patience;
         while busy() && tokio::time::Instant::now() < deadline {
             tokio::time::sleep(POLL).await;

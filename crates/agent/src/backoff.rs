@@ -12,7 +12,10 @@ pub(crate) struct Backoff {
 impl Backoff {
     /// `step` is the pause after the second failure in a row; it doubles with each further one.
     pub(crate) fn new(step: Duration) -> Self {
-        Self { step: step.max(FIRST), failures: 0 }
+        Self {
+            step: step.max(FIRST),
+            failures: 0,
+        }
     }
 
     /// A link was up for long enough to call it good.
@@ -24,7 +27,10 @@ impl Backoff {
     pub(crate) fn next(&mut self) -> Duration {
         let whole = match self.failures {
             0 => FIRST,
-            n => self.step.saturating_mul(1 << (n - 1).min(10)).min(LONGEST.max(self.step)),
+            n => self
+                .step
+                .saturating_mul(1 << (n - 1).min(10))
+                .min(LONGEST.max(self.step)),
         };
         self.failures = self.failures.saturating_add(1);
         whole.mul_f64(rand::random_range(0.5..1.5))
@@ -45,7 +51,10 @@ mod tests {
         let mut backoff = Backoff::new(Duration::from_secs(5));
         assert!(backoff.next() < Duration::from_millis(301));
         let second = backoff.next();
-        assert!(second >= Duration::from_millis(2500) && second <= Duration::from_millis(7500), "{second:?}");
+        assert!(
+            second >= Duration::from_millis(2500) && second <= Duration::from_millis(7500),
+            "{second:?}"
+        );
         for _ in 0..40 {
             assert!(backoff.next() <= Duration::from_secs(90));
         }

@@ -5,7 +5,11 @@ use tunnel::{Cidr, HostName, HostPrefix, InvalidValue, Name, ServiceDecl, Servic
 
 /// Service ids are positions in the configuration, from 1.
 pub(crate) fn declarations(services: &[Service]) -> Result<Vec<ServiceDecl>, InvalidValue> {
-    services.iter().zip(1..).map(|(service, id)| declaration(service, ServiceId(id))).collect()
+    services
+        .iter()
+        .zip(1..)
+        .map(|(service, id)| declaration(service, ServiceId(id)))
+        .collect()
 }
 
 /// The configured service that a server means.
@@ -22,7 +26,9 @@ fn declaration(service: &Service, id: ServiceId) -> Result<ServiceDecl, InvalidV
         _ => ServiceKind::Tcp,
     };
     let nets = |nets: &[ipnet::IpNet]| {
-        nets.iter().map(|net| Cidr::new(net.addr(), net.prefix_len())).collect::<Result<Vec<_>, _>>()
+        nets.iter()
+            .map(|net| Cidr::new(net.addr(), net.prefix_len()))
+            .collect::<Result<Vec<_>, _>>()
     };
     let (port, port_random) = match kind {
         ServiceKind::Udp => (service.remote_udp_port, service.remote_udp_random),
@@ -30,8 +36,16 @@ fn declaration(service: &Service, id: ServiceId) -> Result<ServiceDecl, InvalidV
     };
     Ok(ServiceDecl {
         name: Name::new(&service.name),
-        host_prefix: service.host_prefix.as_ref().map(|prefix| HostPrefix::new(prefix.as_str())).transpose()?,
-        host: service.host.as_ref().map(|host| HostName::new(host.as_str())).transpose()?,
+        host_prefix: service
+            .host_prefix
+            .as_ref()
+            .map(|prefix| HostPrefix::new(prefix.as_str()))
+            .transpose()?,
+        host: service
+            .host
+            .as_ref()
+            .map(|host| HostName::new(host.as_str()))
+            .transpose()?,
         port,
         port_random,
         allow: nets(&service.allow)?,
@@ -50,16 +64,30 @@ pub(crate) fn endpoint(endpoint: &str, remote: &Remote) -> String {
         && let Some((prefix, port)) = rest.split_once(".*")
     {
         if host.parse::<std::net::IpAddr>().is_ok() {
-            let shown = if host.contains(':') { format!("[{host}]") } else { host.clone() };
+            let shown = if host.contains(':') {
+                format!("[{host}]")
+            } else {
+                host.clone()
+            };
             return format!("{scheme}://{shown}{port} with the host name {prefix}.ANYTHING");
         }
         // `id1.example.com` is the usual way to name the server: then the prefix is there already.
-        let domain = host.strip_prefix(prefix).and_then(|rest| rest.strip_prefix('.')).unwrap_or(host);
+        let domain = host
+            .strip_prefix(prefix)
+            .and_then(|rest| rest.strip_prefix('.'))
+            .unwrap_or(host);
         return format!("{scheme}://{prefix}.{domain}{port}");
     }
-    let shown = if host.contains(':') { format!("[{host}]") } else { host.clone() };
+    let shown = if host.contains(':') {
+        format!("[{host}]")
+    } else {
+        host.clone()
+    };
     for unspecified in ["0.0.0.0", "[::]"] {
-        if let Some(rest) = endpoint.split_once("://").and_then(|(_, rest)| rest.strip_prefix(unspecified)) {
+        if let Some(rest) = endpoint
+            .split_once("://")
+            .and_then(|(_, rest)| rest.strip_prefix(unspecified))
+        {
             let scheme = endpoint.split("://").next().unwrap_or_default();
             return format!("{scheme}://{shown}{rest}");
         }
@@ -74,17 +102,37 @@ mod tests {
     use super::*;
 
     fn remote(host: &str) -> Remote {
-        Remote { scheme: Scheme::Tcp, host: host.to_owned(), port: 8080, path: "/".to_owned() }
+        Remote {
+            scheme: Scheme::Tcp,
+            host: host.to_owned(),
+            port: 8080,
+            path: "/".to_owned(),
+        }
     }
 
     #[test]
     fn endpoints_are_told_under_the_name_that_the_client_used() {
         let told = |text, host| endpoint(text, &remote(host));
-        assert_eq!(told("http://id1.*:8080", "id1.example.com"), "http://id1.example.com:8080");
-        assert_eq!(told("http://web.*", "gt.example.com"), "http://web.gt.example.com");
-        assert_eq!(told("http://web.*:80", "127.0.0.1"), "http://127.0.0.1:80 with the host name web.ANYTHING");
-        assert_eq!(told("tcp://0.0.0.0:22", "example.com"), "tcp://example.com:22");
+        assert_eq!(
+            told("http://id1.*:8080", "id1.example.com"),
+            "http://id1.example.com:8080"
+        );
+        assert_eq!(
+            told("http://web.*", "gt.example.com"),
+            "http://web.gt.example.com"
+        );
+        assert_eq!(
+            told("http://web.*:80", "127.0.0.1"),
+            "http://127.0.0.1:80 with the host name web.ANYTHING"
+        );
+        assert_eq!(
+            told("tcp://0.0.0.0:22", "example.com"),
+            "tcp://example.com:22"
+        );
         assert_eq!(told("tcp://[::]:22", "::1"), "tcp://[::1]:22");
-        assert_eq!(told("http://api.example.com", "192.0.2.1"), "http://api.example.com");
+        assert_eq!(
+            told("http://api.example.com", "192.0.2.1"),
+            "http://api.example.com"
+        );
     }
 }

@@ -38,16 +38,41 @@ pub enum DialError {
 pub(crate) async fn dial(remote: &Remote, tls: &TlsConnector) -> Result<Stream, DialError> {
     let tcp = connect(&remote.host, remote.port).await?;
     // Little waits unsent in the kernel, so that what matters more can still go first.
-    let tuning = LinkTuning { notsent_lowat: Some(UNSENT), ..LinkTuning::default() };
+    let tuning = LinkTuning {
+        notsent_lowat: Some(UNSENT),
+        ..LinkTuning::default()
+    };
     net::tune_link(&tcp, &tuning).map_err(DialError::Connect)?;
-    let stream = if remote.scheme.is_encrypted() { tls.connect(tcp, &remote.host).await? } else { tcp };
+    let stream = if remote.scheme.is_encrypted() {
+        tls.connect(tcp, &remote.host).await?
+    } else {
+        tcp
+    };
     match remote.scheme {
         Scheme::Tcp | Scheme::Tls => Ok(stream),
         Scheme::Ws | Scheme::Wss => {
-            let usual = if remote.scheme == Scheme::Wss { 443 } else { 80 };
-            let host = if remote.host.contains(':') { format!("[{}]", remote.host) } else { remote.host.clone() };
-            let host = if remote.port == usual { host } else { format!("{host}:{}", remote.port) };
-            Ok(net::ws::connect_protocol(stream, &host, &remote.path, Some(tunnel::WEBSOCKET_PROTOCOL)).await?)
+            let usual = if remote.scheme == Scheme::Wss {
+                443
+            } else {
+                80
+            };
+            let host = if remote.host.contains(':') {
+                format!("[{}]", remote.host)
+            } else {
+                remote.host.clone()
+            };
+            let host = if remote.port == usual {
+                host
+            } else {
+                format!("{host}:{}", remote.port)
+            };
+            Ok(net::ws::connect_protocol(
+                stream,
+                &host,
+                &remote.path,
+                Some(tunnel::WEBSOCKET_PROTOCOL),
+            )
+            .await?)
         }
     }
 }
@@ -57,11 +82,19 @@ pub(crate) async fn connect(host: &str, port: u16) -> Result<Stream, DialError> 
     let addresses: Vec<SocketAddr> = match host.parse() {
         Ok(address) => vec![SocketAddr::new(address, port)],
         Err(_) => {
-            let lookup = |error| DialError::Lookup { host: host.to_owned(), error };
-            net::lookup_host((host, port)).await.map_err(lookup)?.collect()
+            let lookup = |error| DialError::Lookup {
+                host: host.to_owned(),
+                error,
+            };
+            net::lookup_host((host, port))
+                .await
+                .map_err(lookup)?
+                .collect()
         }
     };
-    net::connect_tcp(&addresses, None).await.map_err(DialError::Connect)
+    net::connect_tcp(&addresses, None)
+        .await
+        .map_err(DialError::Connect)
 }
 
 /// `TCP_NOTSENT_LOWAT` of links: enough to keep a fast path busy between two turns of the event loop.

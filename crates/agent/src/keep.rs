@@ -12,8 +12,9 @@ use link::{Handler, HandshakeFailure, Link, LinkEnd, LinkOptions, Side, Stream};
 use net::WorkerHandle;
 use tokio::sync::Notify;
 use tunnel::{
-    ChannelBinding, ClientConfig, ClientEstablished, ClientHandshake, ControlMessage, EXPORTER_LABEL, HandshakeError, Name, Nonce,
-    RejectCode, Role, ServerProof, Services, ServicesAnswer, TransportKind, Windows,
+    ChannelBinding, ClientConfig, ClientEstablished, ClientHandshake, ControlMessage,
+    EXPORTER_LABEL, HandshakeError, Name, Nonce, RejectCode, Role, ServerProof, Services,
+    ServicesAnswer, TransportKind, Windows,
 };
 
 use crate::{
@@ -32,10 +33,14 @@ pub(crate) fn start(shared: &Arc<Shared>, workers: &[WorkerHandle]) {
 
 fn spawn(shared: &Arc<Shared>, workers: &Arc<[WorkerHandle]>, number: u32) {
     shared.links_kept.fetch_max(number + 1, Relaxed);
-    let Some(handle) = workers.get(number as usize % workers.len().max(1)) else { return };
+    let Some(handle) = workers.get(number as usize % workers.len().max(1)) else {
+        return;
+    };
     let workers = Arc::clone(workers);
     let _ = handle.spawn(move || async move {
-        let Some(agent) = Agent::current() else { return };
+        let Some(agent) = Agent::current() else {
+            return;
+        };
         let stopping = agent.shared.stopping.clone();
         tokio::select! {
             () = keep(Rc::clone(&agent), workers, number) => {}
@@ -66,7 +71,9 @@ impl NoLink {
 
     fn rejected(&self) -> Option<&tunnel::Rejection> {
         match self {
-            Self::Handshake(HandshakeFailure::Protocol(HandshakeError::Rejected(rejection))) => Some(rejection),
+            Self::Handshake(HandshakeFailure::Protocol(HandshakeError::Rejected(rejection))) => {
+                Some(rejection)
+            }
             _ => None,
         }
     }
@@ -85,7 +92,8 @@ async fn keep(agent: Rc<Agent>, workers: Arc<[WorkerHandle]>, number: u32) {
                 ever_up = true;
                 if number == 0 {
                     let wanted = links_wanted(shared, &established);
-                    (shared.links_kept.load(Relaxed)..wanted).for_each(|next| spawn(shared, &workers, next));
+                    (shared.links_kept.load(Relaxed)..wanted)
+                        .for_each(|next| spawn(shared, &workers, next));
                 }
                 let began = Instant::now();
                 let drained = run(&agent, stream, &established, &remote).await;
@@ -105,13 +113,19 @@ async fn keep(agent: Rc<Agent>, workers: Arc<[WorkerHandle]>, number: u32) {
                     return;
                 }
                 if error.is_permanent() {
-                    let hint = code.map(|code| format!("; {}", code.hint())).unwrap_or_default();
+                    let hint = code
+                        .map(|code| format!("; {}", code.hint()))
+                        .unwrap_or_default();
                     tracing::error!(server = %remote, %error, "the server refuses this client{hint}");
                     if !ever_up && number == 0 && attempts >= shared.config.remotes.len() {
                         shared.give_up(&format!("{remote}: {error}{hint}"));
                         return;
                     }
-                    if attempts % shared.config.remotes.len().max(1) == 0 { AFTER_PERMANENT } else { Duration::ZERO }
+                    if attempts % shared.config.remotes.len().max(1) == 0 {
+                        AFTER_PERMANENT
+                    } else {
+                        Duration::ZERO
+                    }
                 } else {
                     let wait = error.rejected().and_then(|rejection| rejection.retry_after);
                     let pause = backoff.next().max(wait.unwrap_or_default());
@@ -126,7 +140,12 @@ async fn keep(agent: Rc<Agent>, workers: Arc<[WorkerHandle]>, number: u32) {
 
 fn links_wanted(shared: &Shared, established: &ClientEstablished) -> u32 {
     let grant = &established.grant;
-    let wanted = shared.config.links.or(grant.wanted_links).unwrap_or(1).max(shared.config.idle_links);
+    let wanted = shared
+        .config
+        .links
+        .or(grant.wanted_links)
+        .unwrap_or(1)
+        .max(shared.config.idle_links);
     u32::from(wanted.clamp(1, grant.max_links.max(1)))
 }
 
@@ -136,18 +155,28 @@ type Made = Result<(net::Stream, ClientEstablished), NoLink>;
 async fn make(agent: &Rc<Agent>, attempts: usize) -> (Remote, Made) {
     let shared = &agent.shared;
     let mut session = shared.session.lock().await;
-    let current = session.clone().filter(|_| shared.links_up.load(Relaxed) > 0 || attempts == 0);
+    let current = session
+        .clone()
+        .filter(|_| shared.links_up.load(Relaxed) > 0 || attempts == 0);
     let remote = match &current {
         Some(current) => current.remote.clone(),
         None => match choose(shared, attempts).await {
             Ok(remote) => remote,
             Err(error) => {
-                let nowhere = Remote { scheme: Scheme::Tcp, host: "remoteAPI".to_owned(), port: 0, path: "/".to_owned() };
+                let nowhere = Remote {
+                    scheme: Scheme::Tcp,
+                    host: "remoteAPI".to_owned(),
+                    port: 0,
+                    path: "/".to_owned(),
+                };
                 return (nowhere, Err(error));
             }
         },
     };
-    let join = session.as_ref().filter(|known| known.remote == remote).map(|known| known.id);
+    let join = session
+        .as_ref()
+        .filter(|known| known.remote == remote)
+        .map(|known| known.id);
     let attempt = async {
         let stream = dial(&remote, &shared.remote_tls).await?;
         let mut exported = [0; 32];
@@ -171,7 +200,10 @@ async fn make(agent: &Rc<Agent>, attempts: usize) -> (Remote, Made) {
         Err(_) => Err(DialError::Timeout.into()),
     };
     if let Ok((_, established)) = &made {
-        *session = Some(Current { id: established.grant.session, remote: remote.clone() });
+        *session = Some(Current {
+            id: established.grant.session,
+            remote: remote.clone(),
+        });
         lock(&shared.status).server = Some(remote.to_string());
     }
     (remote, made)
@@ -186,7 +218,11 @@ fn binds(shared: &Shared, remote: &Remote) -> bool {
 /// A secret that nobody chose is known to no server, and one whose certificate was checked is known without it.
 fn server_proof(shared: &Shared, remote: &Remote) -> ServerProof {
     let checked = remote.scheme.is_encrypted() && !shared.config.trust.insecure;
-    if shared.config.secret_generated || checked { ServerProof::Optional } else { ServerProof::Required }
+    if shared.config.secret_generated || checked {
+        ServerProof::Optional
+    } else {
+        ServerProof::Required
+    }
 }
 
 fn transport(scheme: Scheme) -> TransportKind {
@@ -204,7 +240,9 @@ async fn choose(shared: &Shared, attempts: usize) -> Result<Remote, NoLink> {
     let Some(url) = &shared.config.remote_api else {
         return Ok(remotes[attempts % remotes.len()].clone());
     };
-    let answer = net::fetch(url, None, &shared.remote_tls).await.map_err(|error| NoLink::Api(error.to_string()));
+    let answer = net::fetch(url, None, &shared.remote_tls)
+        .await
+        .map_err(|error| NoLink::Api(error.to_string()));
     match answer.and_then(|answer| parse_remote(&answer)) {
         Ok(remote) => Ok(remote),
         Err(error) if remotes.is_empty() => Err(error),
@@ -218,18 +256,35 @@ async fn choose(shared: &Shared, attempts: usize) -> Result<Remote, NoLink> {
 /// The answer is an address like those of `remote`, alone or as `{"remote": …}`.
 fn parse_remote(answer: &net::Answer) -> Result<Remote, NoLink> {
     if answer.status != 200 {
-        return Err(NoLink::Api(format!("it answered with status {}", answer.status)));
+        return Err(NoLink::Api(format!(
+            "it answered with status {}",
+            answer.status
+        )));
     }
-    let text = std::str::from_utf8(&answer.body).map_err(|error| NoLink::Api(error.to_string()))?.trim();
-    let text = text.split_once("\"remote\"").and_then(|(_, rest)| rest.split('"').nth(1)).unwrap_or(text);
-    text.parse().map_err(|error| NoLink::Api(format!("{text:?} is not a server's address: {error}")))
+    let text = std::str::from_utf8(&answer.body)
+        .map_err(|error| NoLink::Api(error.to_string()))?
+        .trim();
+    let text = text
+        .split_once("\"remote\"")
+        .and_then(|(_, rest)| rest.split('"').nth(1))
+        .unwrap_or(text);
+    text.parse()
+        .map_err(|error| NoLink::Api(format!("{text:?} is not a server's address: {error}")))
 }
 
 /// Runs the link until it ends; returns whether the server asked to move, with the link still finishing its visits.
-async fn run(agent: &Rc<Agent>, stream: net::Stream, established: &ClientEstablished, remote: &Remote) -> bool {
+async fn run(
+    agent: &Rc<Agent>,
+    stream: net::Stream,
+    established: &ClientEstablished,
+    remote: &Remote,
+) -> bool {
     let shared = &agent.shared;
     let grant = &established.grant;
-    let keep_alive = grant.keepalive.max(Duration::from_secs(1)).min(shared.config.timeout / 2);
+    let keep_alive = grant
+        .keepalive
+        .max(Duration::from_secs(1))
+        .min(shared.config.timeout / 2);
     let options = LinkOptions {
         side: Side::Initiator,
         config: mux::Config {
@@ -243,7 +298,11 @@ async fn run(agent: &Rc<Agent>, stream: net::Stream, established: &ClientEstabli
         },
         sweep_every: Duration::from_secs(10),
     };
-    let handler = Rc::new(Server { agent: Rc::clone(agent), remote: remote.clone(), drained: Notify::new() });
+    let handler = Rc::new(Server {
+        agent: Rc::clone(agent),
+        remote: remote.clone(),
+        drained: Notify::new(),
+    });
     let (link, driver) = Link::start(stream, &options, Rc::clone(&handler) as Rc<dyn Handler>);
     agent.links.borrow_mut().push(link.clone());
     let links = shared.links_up.fetch_add(1, Relaxed) + 1;
@@ -262,8 +321,12 @@ async fn run(agent: &Rc<Agent>, stream: net::Stream, established: &ClientEstabli
             agent.links.borrow_mut().retain(|other| !other.is(&link));
             agent.shared.links_up.fetch_sub(1, Relaxed);
             match end {
-                LinkEnd::Closed => tracing::info!(server = %remote, link = number, "a link was closed"),
-                end => tracing::warn!(server = %remote, link = number, reason = %end, "a link was lost"),
+                LinkEnd::Closed => {
+                    tracing::info!(server = %remote, link = number, "a link was closed")
+                }
+                end => {
+                    tracing::warn!(server = %remote, link = number, reason = %end, "a link was lost")
+                }
             }
         })
     };
@@ -286,7 +349,10 @@ async fn run(agent: &Rc<Agent>, stream: net::Stream, established: &ClientEstabli
 fn declare_services(shared: &Shared, link: &Link) {
     let generation = shared.generation.fetch_add(1, Relaxed);
     match Services::parts(generation, shared.declarations.clone()) {
-        Ok(parts) => parts.iter().filter_map(|part| part.encode().ok()).for_each(|part| link.send_control(&part)),
+        Ok(parts) => parts
+            .iter()
+            .filter_map(|part| part.encode().ok())
+            .for_each(|part| link.send_control(&part)),
         Err(error) => tracing::error!(%error, "the services cannot be declared"),
     }
 }
@@ -306,7 +372,9 @@ impl Handler for Server {
 
     fn control(&self, link: &Link, message: &[u8]) {
         match ControlMessage::decode(message) {
-            Ok(Some(message)) if message.sender().is_none_or(|sender| sender == Role::Server) => self.told(link, message),
+            Ok(Some(message)) if message.sender().is_none_or(|sender| sender == Role::Server) => {
+                self.told(link, message)
+            }
             Ok(None) => {}
             Ok(Some(_)) | Err(_) => {
                 tracing::warn!(server = %self.remote, "a link is closed: the server's control message cannot be read");
@@ -324,7 +392,9 @@ impl Server {
                 tracing::info!(server = %self.remote, reason = %drain.reason, "the server asks to move this link");
                 self.drained.notify_one();
             }
-            ControlMessage::Notice(notice) => tracing::info!(server = %self.remote, notice = %notice.text, "the server says"),
+            ControlMessage::Notice(notice) => {
+                tracing::info!(server = %self.remote, notice = %notice.text, "the server says")
+            }
             ControlMessage::Goodbye(goodbye) => {
                 tracing::info!(server = %self.remote, code = %goodbye.code, message = %goodbye.message, "the server says goodbye");
                 link.close();
@@ -334,20 +404,38 @@ impl Server {
     }
 
     fn answered(&self, answer: ServicesAnswer) {
-        let Ok(Some((_, results))) = self.agent.answers.borrow_mut().push(answer) else { return };
+        let Ok(Some((_, results))) = self.agent.answers.borrow_mut().push(answer) else {
+            return;
+        };
         let mut status = lock(&self.agent.shared.status);
         for result in results {
-            let Some(entry) = declare::index(result.id).and_then(|index| status.services.get_mut(index)) else { continue };
+            let Some(entry) =
+                declare::index(result.id).and_then(|index| status.services.get_mut(index))
+            else {
+                continue;
+            };
             let outcome = match result.result {
-                Ok(granted) => {
-                    Ok(granted.endpoints.iter().map(|endpoint| declare::endpoint(endpoint.as_str(), &self.remote)).collect::<Vec<_>>())
-                }
+                Ok(granted) => Ok(granted
+                    .endpoints
+                    .iter()
+                    .map(|endpoint| declare::endpoint(endpoint.as_str(), &self.remote))
+                    .collect::<Vec<_>>()),
                 Err(refusal) => Err(format!("{}: {}", refusal.code, refusal.message)),
             };
             if entry.2 != outcome {
                 match &outcome {
-                    Ok(endpoints) => tracing::info!(service = entry.0, local = entry.1, reachable_at = endpoints.join(" and "), "a service is up"),
-                    Err(reason) => tracing::error!(service = entry.0, local = entry.1, reason, "the server refuses a service"),
+                    Ok(endpoints) => tracing::info!(
+                        service = entry.0,
+                        local = entry.1,
+                        reachable_at = endpoints.join(" and "),
+                        "a service is up"
+                    ),
+                    Err(reason) => tracing::error!(
+                        service = entry.0,
+                        local = entry.1,
+                        reason,
+                        "the server refuses a service"
+                    ),
                 }
             }
             entry.2 = outcome;
@@ -362,7 +450,10 @@ impl From<io::Error> for NoLink {
 }
 
 /// What a client is ready to receive from visitors: as the server, see there.
-const WINDOWS: Windows = Windows { stream: 256 << 10, link: 64 << 20 };
+const WINDOWS: Windows = Windows {
+    stream: 256 << 10,
+    link: 64 << 20,
+};
 /// A link that was up for so long was good: the next break is a new one.
 const GOOD: Duration = Duration::from_secs(10);
 /// How long a link that is being replaced may finish its visits.

@@ -36,7 +36,11 @@ impl LocalError {
             Self::Timeout(_) => ResetReason::DialTimeout,
             Self::Dial(DialError::Tls(TlsError::Io(_))) | Self::Io(_) => ResetReason::Unreachable,
             Self::Dial(DialError::Tls(_)) => ResetReason::DialTls,
-            Self::Dial(DialError::Connect(error)) if error.kind() == io::ErrorKind::ConnectionRefused => ResetReason::Refused,
+            Self::Dial(DialError::Connect(error))
+                if error.kind() == io::ErrorKind::ConnectionRefused =>
+            {
+                ResetReason::Refused
+            }
             Self::Dial(_) => ResetReason::Unreachable,
         }
     }
@@ -60,10 +64,15 @@ pub(crate) async fn serve(agent: Rc<Agent>, header: Vec<u8>, stream: Stream) {
             let (stream, socket) = match dialled {
                 Ok(socket) => match Box::pin(prepare(service, &header, stream, socket)).await {
                     Ok(ready) => ready,
-                    Err(error) => return tracing::warn!(service = service.name, %error, "a visit was cut short"),
+                    Err(error) => {
+                        return tracing::warn!(service = service.name, %error, "a visit was cut short");
+                    }
                 },
                 Err(error) => {
-                    agent.shared.visits_failed_total.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                    agent
+                        .shared
+                        .visits_failed_total
+                        .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
                     tracing::warn!(service = service.name, local = %service.local, %error, "a visit did not reach its service");
                     return stream.reset(error.reason());
                 }
@@ -77,16 +86,26 @@ pub(crate) async fn serve(agent: Rc<Agent>, header: Vec<u8>, stream: Stream) {
     }
 }
 
-async fn dial(agent: &Agent, service: &Service, header: &StreamHeader<'_>) -> Result<net::Stream, LocalError> {
+async fn dial(
+    agent: &Agent,
+    service: &Service,
+    header: &StreamHeader<'_>,
+) -> Result<net::Stream, LocalError> {
     let opening = async {
         let (socket, tls_name) = match &service.local {
-            Local::Http { host, port } | Local::Tcp { host, port } => (connect(host, *port).await?, None),
+            Local::Http { host, port } | Local::Tcp { host, port } => {
+                (connect(host, *port).await?, None)
+            }
             Local::Https { host, port } => {
                 // The visitor's own TLS is passed through; decrypted visitors are encrypted again towards the service.
-                let decrypted = matches!(header.protocol, StreamProtocol::Http1 | StreamProtocol::H2c);
+                let decrypted =
+                    matches!(header.protocol, StreamProtocol::Http1 | StreamProtocol::H2c);
                 (connect(host, *port).await?, decrypted.then_some(host))
             }
-            Local::Unix(path) => (net::connect_unix(path).await.map_err(DialError::Connect)?, None),
+            Local::Unix(path) => (
+                net::connect_unix(path).await.map_err(DialError::Connect)?,
+                None,
+            ),
             Local::Udp { .. } | Local::Builtin(_) => return Err(LocalError::NoService),
         };
         net::tune_visitor(&socket)?;
@@ -97,12 +116,19 @@ async fn dial(agent: &Agent, service: &Service, header: &StreamHeader<'_>) -> Re
             socket.write_all(&head).await?;
         }
         match tls_name {
-            Some(name) => Ok(agent.shared.local_tls.connect(socket, name).await.map_err(DialError::Tls)?),
+            Some(name) => Ok(agent
+                .shared
+                .local_tls
+                .connect(socket, name)
+                .await
+                .map_err(DialError::Tls)?),
             None => Ok(socket),
         }
     };
     match service.local_timeout {
-        Some(limit) => tokio::time::timeout(limit, opening).await.map_err(|_| LocalError::Timeout(limit))?,
+        Some(limit) => tokio::time::timeout(limit, opening)
+            .await
+            .map_err(|_| LocalError::Timeout(limit))?,
         None => opening.await,
     }
 }
@@ -131,13 +157,24 @@ fn authority(local: &Local) -> String {
         Local::Tcp { host, port } | Local::Udp { host, port } => (host, *port, 0),
         Local::Unix(_) | Local::Builtin(_) => return "localhost".to_owned(),
     };
-    let host = if host.contains(':') { format!("[{host}]") } else { host.clone() };
-    if port == usual { host } else { format!("{host}:{port}") }
+    let host = if host.contains(':') {
+        format!("[{host}]")
+    } else {
+        host.clone()
+    };
+    if port == usual {
+        host
+    } else {
+        format!("{host}:{port}")
+    }
 }
 
 fn write_proxy_header(version: ProxyProtocol, header: &StreamHeader<'_>, out: &mut Vec<u8>) {
     let unknown = SocketAddr::from(([0, 0, 0, 0], 0));
-    let (source, destination) = (header.visitor.unwrap_or(unknown), header.local.unwrap_or(unknown));
+    let (source, destination) = (
+        header.visitor.unwrap_or(unknown),
+        header.local.unwrap_or(unknown),
+    );
     match version {
         ProxyProtocol::V1 => sniff::proxy::write_v1(source, destination, out),
         ProxyProtocol::V2 => sniff::proxy::write_v2(source, destination, out),

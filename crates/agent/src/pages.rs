@@ -3,7 +3,13 @@
 use std::convert::Infallible;
 
 use http_body_util::{BodyExt, Full, Limited};
-use hyper::{Method, Request, Response, StatusCode, body::{Bytes, Incoming}, header, server::conn::http1, service::service_fn};
+use hyper::{
+    Method, Request, Response, StatusCode,
+    body::{Bytes, Incoming},
+    header,
+    server::conn::http1,
+    service::service_fn,
+};
 use hyper_util::rt::TokioIo;
 use link::Stream;
 
@@ -20,14 +26,20 @@ pub(crate) async fn demo(agent: &Agent, stream: Stream) {
 /// The client's state, as a page and as JSON.
 pub(crate) async fn status(agent: &Agent, stream: Stream) {
     let status = agent.shared.status_now();
-    serve(stream, |request| std::future::ready(status_answer(&request, &status))).await;
+    serve(stream, |request| {
+        std::future::ready(status_answer(&request, &status))
+    })
+    .await;
 }
 
 async fn serve<F>(stream: Stream, answer: impl Fn(Request<Incoming>) -> F)
 where
     F: Future<Output = Answer>,
 {
-    if let Err(error) = http1::Builder::new().serve_connection(TokioIo::new(stream), service_fn(answer)).await {
+    if let Err(error) = http1::Builder::new()
+        .serve_connection(TokioIo::new(stream), service_fn(answer))
+        .await
+    {
         tracing::debug!(%error, "a visit to a built-in page ended");
     }
 }
@@ -37,22 +49,46 @@ async fn demo_answer(request: Request<Incoming>, status: &Status) -> Answer {
     Ok(match (request.method(), request.uri().path()) {
         (&Method::GET | &Method::HEAD, "/") => html(demo_page(&request, status)),
         (&Method::GET | &Method::HEAD, "/headers") => {
-            let lines = request.headers().iter().map(|(name, value)| format!("{name}: {}\n", String::from_utf8_lossy(value.as_bytes())));
+            let lines = request.headers().iter().map(|(name, value)| {
+                format!("{name}: {}\n", String::from_utf8_lossy(value.as_bytes()))
+            });
             answer(StatusCode::OK, "text/plain; charset=utf-8", lines.collect())
         }
-        (&Method::POST, "/echo") => match Limited::new(request.into_body(), MOST_ECHO).collect().await {
-            Ok(body) => Response::new(Full::new(body.to_bytes())),
-            Err(_) => answer(StatusCode::PAYLOAD_TOO_LARGE, "text/plain", "The echo takes up to 1 MiB.\n".to_owned()),
-        },
-        (_, "/" | "/headers" | "/echo") => answer(StatusCode::METHOD_NOT_ALLOWED, "text/plain", "Not with this method.\n".to_owned()),
-        _ => answer(StatusCode::NOT_FOUND, "text/plain", "There is /, /headers and /echo (POST).\n".to_owned()),
+        (&Method::POST, "/echo") => {
+            match Limited::new(request.into_body(), MOST_ECHO).collect().await {
+                Ok(body) => Response::new(Full::new(body.to_bytes())),
+                Err(_) => answer(
+                    StatusCode::PAYLOAD_TOO_LARGE,
+                    "text/plain",
+                    "The echo takes up to 1 MiB.\n".to_owned(),
+                ),
+            }
+        }
+        (_, "/" | "/headers" | "/echo") => answer(
+            StatusCode::METHOD_NOT_ALLOWED,
+            "text/plain",
+            "Not with this method.\n".to_owned(),
+        ),
+        _ => answer(
+            StatusCode::NOT_FOUND,
+            "text/plain",
+            "There is /, /headers and /echo (POST).\n".to_owned(),
+        ),
     })
 }
 
 fn status_answer(request: &Request<Incoming>, status: &Status) -> Answer {
     Ok(match request.uri().path() {
-        "/" => answer(StatusCode::OK, "text/html; charset=utf-8", page("gt client", &services_table(status))),
-        _ => answer(StatusCode::NOT_FOUND, "text/plain", "There is only /.\n".to_owned()),
+        "/" => answer(
+            StatusCode::OK,
+            "text/html; charset=utf-8",
+            page("gt client", &services_table(status)),
+        ),
+        _ => answer(
+            StatusCode::NOT_FOUND,
+            "text/plain",
+            "There is only /.\n".to_owned(),
+        ),
     })
 }
 
@@ -61,13 +97,22 @@ fn answer(status: StatusCode, kind: &'static str, text: String) -> Response<Full
     *response.status_mut() = status;
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, header::HeaderValue::from_static(kind));
-    headers.insert(header::CACHE_CONTROL, header::HeaderValue::from_static("no-store"));
-    headers.insert(header::X_CONTENT_TYPE_OPTIONS, header::HeaderValue::from_static("nosniff"));
+    headers.insert(
+        header::CACHE_CONTROL,
+        header::HeaderValue::from_static("no-store"),
+    );
+    headers.insert(
+        header::X_CONTENT_TYPE_OPTIONS,
+        header::HeaderValue::from_static("nosniff"),
+    );
     response
 }
 
 fn demo_page(request: &Request<Incoming>, status: &Status) -> String {
-    let host = request.headers().get(header::HOST).map(|host| String::from_utf8_lossy(host.as_bytes()).into_owned());
+    let host = request
+        .headers()
+        .get(header::HOST)
+        .map(|host| String::from_utf8_lossy(host.as_bytes()).into_owned());
     let body = format!(
         "<p class=\"ok\">This page came through the relay.</p>\
          <p>You asked for <b>{}</b>. The request went to the server, over a link to a client that only dials out, and was answered \
@@ -76,7 +121,12 @@ fn demo_page(request: &Request<Incoming>, status: &Status) -> String {
          <li><code>curl --data hello {}/echo</code></li>\
          <li>put your own service here: <code>gt client -local http://127.0.0.1:3000 …</code></li></ul>{}",
         escape(host.as_deref().unwrap_or("")),
-        escape(&host.as_deref().map(|host| format!("http://{host}")).unwrap_or_default()),
+        escape(
+            &host
+                .as_deref()
+                .map(|host| format!("http://{host}"))
+                .unwrap_or_default()
+        ),
         services_table(status),
     );
     page("gt works", &body)
@@ -85,7 +135,11 @@ fn demo_page(request: &Request<Incoming>, status: &Status) -> String {
 fn services_table(status: &Status) -> String {
     let row = |(name, local, outcome): &(String, String, Result<Vec<String>, String>)| {
         let shown = match outcome {
-            Ok(endpoints) => endpoints.iter().map(|endpoint| escape(endpoint)).collect::<Vec<_>>().join("<br>"),
+            Ok(endpoints) => endpoints
+                .iter()
+                .map(|endpoint| escape(endpoint))
+                .collect::<Vec<_>>()
+                .join("<br>"),
             Err(reason) => format!("<em>{}</em>", escape(reason)),
         };
         format!("<tr><td>{}<td>{}<td>{shown}", escape(name), escape(local))
@@ -113,7 +167,10 @@ fn page(title: &str, body: &str) -> String {
 }
 
 fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace('"', "&quot;")
 }
 
 const MOST_ECHO: usize = 1 << 20;

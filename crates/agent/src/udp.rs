@@ -46,7 +46,10 @@ pub(crate) async fn serve(host: &str, port: u16, stream: Stream) {
         ended = outward => ended,
     };
     if let Err(error) = ended
-        && !matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::TimedOut)
+        && !matches!(
+            error.kind(),
+            io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::TimedOut
+        )
     {
         tracing::debug!(%error, "a UDP visit ended");
     }

@@ -50,5 +50,5 @@ pub use checked::{
 pub use flags::CommandLine;
 pub use load::{Checked, FileText, Role, Surroundings, System, check_text, load, load_path};
 pub use problem::{Errors, Problem};
-pub use value::BadRemote;
 pub use schema::schema;
+pub use value::BadRemote;

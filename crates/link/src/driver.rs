@@ -46,7 +46,12 @@ struct Drain {
 }
 
 impl Driver {
-    pub(crate) fn new(shared: Rc<Shared>, handler: Rc<dyn Handler>, transport: net::Stream, sweep_every: Duration) -> Self {
+    pub(crate) fn new(
+        shared: Rc<Shared>,
+        handler: Rc<dyn Handler>,
+        transport: net::Stream,
+        sweep_every: Duration,
+    ) -> Self {
         Self {
             shared,
             handler,
@@ -81,7 +86,8 @@ impl Driver {
             let link = Link::from_shared(Rc::clone(&self.shared));
             match told {
                 Some(Told::Opened(slot, header)) => {
-                    self.handler.opened(&link, header, Stream::new(Rc::clone(&self.shared), slot));
+                    self.handler
+                        .opened(&link, header, Stream::new(Rc::clone(&self.shared), slot));
                 }
                 Some(Told::Control(message)) => self.handler.control(&link, &message),
                 None => return,
@@ -113,7 +119,9 @@ impl Driver {
 
     /// After `close`: everything said goes out, then the transport ends.
     fn poll_close(&mut self, cx: &mut Context<'_>) -> Poll<LinkEnd> {
-        let by = *self.close_by.get_or_insert_with(|| Instant::now() + CLOSE_TIME);
+        let by = *self
+            .close_by
+            .get_or_insert_with(|| Instant::now() + CLOSE_TIME);
         if self.shared.state.borrow().mux.has_output() {
             if Instant::now() < by {
                 return Poll::Pending;
@@ -139,7 +147,11 @@ impl Future for Driver {
         let mut state = this.shared.state.borrow_mut();
         if end.is_ready() {
             state.end_all();
-        } else if !state.driver.as_ref().is_some_and(|driver| driver.will_wake(cx.waker())) {
+        } else if !state
+            .driver
+            .as_ref()
+            .is_some_and(|driver| driver.will_wake(cx.waker()))
+        {
             state.driver = Some(cx.waker().clone());
         }
         end
@@ -153,7 +165,11 @@ impl Drop for Driver {
 }
 
 /// Reads what the transport has, up to a few buffers; tells whether there may be more.
-fn read(state: &mut State, transport: &mut net::Stream, cx: &mut Context<'_>) -> Result<bool, LinkEnd> {
+fn read(
+    state: &mut State,
+    transport: &mut net::Stream,
+    cx: &mut Context<'_>,
+) -> Result<bool, LinkEnd> {
     SCRATCH.with_borrow_mut(|scratch| {
         for _ in 0..READS_PER_TURN {
             // The peer sends but does not read: wait until it does. It owes us nothing meanwhile, we keep its bytes in the kernel.
@@ -175,7 +191,12 @@ fn read(state: &mut State, transport: &mut net::Stream, cx: &mut Context<'_>) ->
 }
 
 /// Lets streams have their turns and writes, until the transport takes no more or nothing is left.
-fn write(state: &mut State, transport: &mut net::Stream, drain: &mut Drain, cx: &mut Context<'_>) -> Result<(), LinkEnd> {
+fn write(
+    state: &mut State,
+    transport: &mut net::Stream,
+    drain: &mut Drain,
+    cx: &mut Context<'_>,
+) -> Result<(), LinkEnd> {
     loop {
         state.serve_turns();
         if !state.mux.has_output() {
@@ -196,7 +217,9 @@ fn write(state: &mut State, transport: &mut net::Stream, drain: &mut Drain, cx: 
             }
         }
     }
-    if transport.needs_flush() && let Poll::Ready(flushed) = Pin::new(transport).poll_flush(cx) {
+    if transport.needs_flush()
+        && let Poll::Ready(flushed) = Pin::new(transport).poll_flush(cx)
+    {
         flushed?;
     }
     Ok(())
@@ -211,7 +234,9 @@ impl Drain {
         };
         let took = state.now.saturating_sub(blocked_at).as_micros().max(1);
         let per_target = self.written as u128 * TARGET_DELAY.as_micros() / took;
-        let limit = usize::try_from(per_target).unwrap_or(usize::MAX).clamp(LEAST_OUTPUT, MOST_OUTPUT);
+        let limit = usize::try_from(per_target)
+            .unwrap_or(usize::MAX)
+            .clamp(LEAST_OUTPUT, MOST_OUTPUT);
         state.mux.set_output_limit(limit);
         self.written = 0;
     }

@@ -3,7 +3,10 @@
 use std::io;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tunnel::{AuthRequest, ClientEstablished, ClientHandshake, HandshakeError, ServerEstablished, ServerHandshake, ServerStep};
+use tunnel::{
+    AuthRequest, ClientEstablished, ClientHandshake, HandshakeError, ServerEstablished,
+    ServerHandshake, ServerStep,
+};
 
 /// Why no link came to be.
 #[derive(Debug, thiserror::Error)]
@@ -22,7 +25,13 @@ pub async fn connect(
     mut machine: ClientHandshake,
 ) -> Result<(net::Stream, ClientEstablished), HandshakeFailure> {
     let mut unread = Vec::new();
-    let established = run(&mut stream, &mut machine, &mut unread, ClientHandshake::established).await?;
+    let established = run(
+        &mut stream,
+        &mut machine,
+        &mut unread,
+        ClientHandshake::established,
+    )
+    .await?;
     Ok((stream.with_prefix(unread), established))
 }
 
@@ -37,18 +46,26 @@ pub struct Accepting {
 impl Accepting {
     /// Begins on a transport of which nothing, or nothing that was not put back in front, has been read.
     pub fn new(stream: net::Stream, machine: ServerHandshake) -> Self {
-        Self { stream, machine, unread: Vec::new() }
+        Self {
+            stream,
+            machine,
+            unread: Vec::new(),
+        }
     }
 
     /// Goes as far as the client's proof.
     pub async fn request(&mut self) -> Result<AuthRequest, HandshakeFailure> {
         let step = |machine: &mut ServerHandshake| machine.poll_step();
-        let ServerStep::Authenticate(request) = run(&mut self.stream, &mut self.machine, &mut self.unread, step).await?;
+        let ServerStep::Authenticate(request) =
+            run(&mut self.stream, &mut self.machine, &mut self.unread, step).await?;
         Ok(request)
     }
 
     /// Refuses the client with one of the machine's `reject*` and lets it read why.
-    pub async fn refuse(mut self, reject: impl FnOnce(&mut ServerHandshake) -> Result<(), HandshakeError>) {
+    pub async fn refuse(
+        mut self,
+        reject: impl FnOnce(&mut ServerHandshake) -> Result<(), HandshakeError>,
+    ) {
         let _ = reject(&mut self.machine);
         let _ = send(&mut self.stream, self.machine.output()).await;
         close(&mut self.stream).await;
@@ -65,7 +82,13 @@ impl Accepting {
             close(&mut self.stream).await;
             return Err(error.into());
         }
-        let established = run(&mut self.stream, &mut self.machine, &mut self.unread, ServerHandshake::established).await?;
+        let established = run(
+            &mut self.stream,
+            &mut self.machine,
+            &mut self.unread,
+            ServerHandshake::established,
+        )
+        .await?;
         Ok((self.stream.with_prefix(self.unread), established))
     }
 }

@@ -46,7 +46,11 @@ impl JoinOptions {
             idle: self.idle.map(tenths),
             idle_one_way: self.idle_one_way.map(tenths),
         };
-        if limits.send.is_some() || limits.receive.is_some() || limits.idle.is_some() || limits.idle_one_way.is_some() {
+        if limits.send.is_some()
+            || limits.receive.is_some()
+            || limits.idle.is_some()
+            || limits.idle_one_way.is_some()
+        {
             slot.limits = Some(Box::new(limits));
         }
     }
@@ -60,7 +64,12 @@ pub struct Join {
 }
 
 impl Join {
-    pub(crate) fn new(shared: Rc<Shared>, slot: Rc<RefCell<Slot>>, socket: net::Stream, options: JoinOptions) -> Self {
+    pub(crate) fn new(
+        shared: Rc<Shared>,
+        slot: Rc<RefCell<Slot>>,
+        socket: net::Stream,
+        options: JoinOptions,
+    ) -> Self {
         {
             let mut slot = slot.borrow_mut();
             options.apply(&mut slot);
@@ -79,14 +88,21 @@ impl Future for Join {
         if slot.end.is_some() {
             return slot.outcome();
         }
-        if !slot.reader.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+        if !slot
+            .reader
+            .as_ref()
+            .is_some_and(|waker| waker.will_wake(cx.waker()))
+        {
             slot.reader = Some(cx.waker().clone());
         }
         drain(&mut state, &mut slot, cx);
         if !slot.waits_for_turn && slot.end.is_none() {
             state.feed(&mut slot, None, cx);
         }
-        if slot.end.is_none() && slot.sending == Sending::Finished && slot.receiving == Receiving::Finished {
+        if slot.end.is_none()
+            && slot.sending == Sending::Finished
+            && slot.receiving == Receiving::Finished
+        {
             slot.finish(End::Finished);
             state.remove(slot.key);
         }
@@ -106,9 +122,21 @@ fn drain(state: &mut State, slot: &mut Slot, cx: &mut Context<'_>) {
     }
 }
 
-fn poll_drain(state: &mut State, slot: &mut Slot, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+fn poll_drain(
+    state: &mut State,
+    slot: &mut Slot,
+    cx: &mut Context<'_>,
+) -> Poll<std::io::Result<()>> {
     while !slot.pending.is_empty() {
-        let Slot { socket: Some(socket), pending, limits, .. } = &mut *slot else { return Poll::Ready(Ok(())) };
+        let Slot {
+            socket: Some(socket),
+            pending,
+            limits,
+            ..
+        } = &mut *slot
+        else {
+            return Poll::Ready(Ok(()));
+        };
         let mut bytes = pending.bytes();
         let mut pace = limits.as_mut().and_then(|limits| limits.receive.as_mut());
         if let Some(pace) = &mut pace {
@@ -129,7 +157,9 @@ fn poll_drain(state: &mut State, slot: &mut Slot, cx: &mut Context<'_>) -> Poll<
         state.mux.consumed(slot.key, n, state.now);
         state.wake_driver();
     }
-    let Some(socket) = &mut slot.socket else { return Poll::Ready(Ok(())) };
+    let Some(socket) = &mut slot.socket else {
+        return Poll::Ready(Ok(()));
+    };
     if socket.needs_flush() {
         std::task::ready!(Pin::new(&mut *socket).poll_flush(cx))?;
     }

@@ -45,9 +45,15 @@ impl std::fmt::Debug for Link {
 
 impl Link {
     /// A link over a transport whose handshake is done, and the driver that must be spawned.
-    pub fn start(transport: net::Stream, options: &LinkOptions, handler: Rc<dyn Handler>) -> (Self, Driver) {
+    pub fn start(
+        transport: net::Stream,
+        options: &LinkOptions,
+        handler: Rc<dyn Handler>,
+    ) -> (Self, Driver) {
         let mux = Mux::new(options.side, options.config, Duration::ZERO);
-        let shared = Rc::new(Shared { state: RefCell::new(State::new(mux)) });
+        let shared = Rc::new(Shared {
+            state: RefCell::new(State::new(mux)),
+        });
         let driver = Driver::new(Rc::clone(&shared), handler, transport, options.sweep_every);
         (Self { shared }, driver)
     }
@@ -78,14 +84,22 @@ impl Link {
         let slot = state.add(key);
         let tenths = state.tenths();
         slot.borrow_mut().count_sent(taken, tenths);
-        let socket = if taken < first.len() { socket.with_prefix(first[taken..].to_vec()) } else { socket };
+        let socket = if taken < first.len() {
+            socket.with_prefix(first[taken..].to_vec())
+        } else {
+            socket
+        };
         state.wake_driver();
         drop(state);
         Ok(Join::new(Rc::clone(&self.shared), slot, socket, options))
     }
 
     /// Opens a stream to be read and written here.
-    pub fn open_stream(&self, header: &[u8], traffic: Option<Arc<Traffic>>) -> Result<Stream, OpenError> {
+    pub fn open_stream(
+        &self,
+        header: &[u8],
+        traffic: Option<Arc<Traffic>>,
+    ) -> Result<Stream, OpenError> {
         let mut state = self.shared.state.borrow_mut();
         if state.ended || state.closing {
             return Err(OpenError::TooManyStreams);

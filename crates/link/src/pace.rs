@@ -30,13 +30,22 @@ impl Pacer {
     /// `bytes_per_second` of 0 counts as 1.
     #[must_use]
     pub fn new(bytes_per_second: u64, parent: Option<Arc<Self>>) -> Self {
-        Self { parent, bytes_per_second: bytes_per_second.max(1), through: AtomicU64::new(0), origin: Instant::now() }
+        Self {
+            parent,
+            bytes_per_second: bytes_per_second.max(1),
+            through: AtomicU64::new(0),
+            origin: Instant::now(),
+        }
     }
 
     /// Bytes that are granted at a time: what passes in 50 ms, so that a limited stream flows evenly.
     fn portion(&self) -> usize {
-        let own = usize::try_from(self.bytes_per_second / 20).unwrap_or(usize::MAX).clamp(1, 64 << 10);
-        self.parent.as_ref().map_or(own, |parent| own.min(parent.portion()))
+        let own = usize::try_from(self.bytes_per_second / 20)
+            .unwrap_or(usize::MAX)
+            .clamp(1, 64 << 10);
+        self.parent
+            .as_ref()
+            .map_or(own, |parent| own.min(parent.portion()))
     }
 
     fn nanos(&self, bytes: usize) -> u64 {
@@ -52,18 +61,29 @@ impl Pacer {
     fn reserve(&self, bytes: usize) -> Instant {
         let (now, cost) = (self.now(), self.nanos(bytes));
         let add = |through: u64| Some(through.max(now).saturating_add(cost));
-        let before = self.through.fetch_update(Relaxed, Relaxed, add).unwrap_or_else(|unchanged| unchanged);
+        let before = self
+            .through
+            .fetch_update(Relaxed, Relaxed, add)
+            .unwrap_or_else(|unchanged| unchanged);
         let through = before.max(now).saturating_add(cost);
         // At higher rates a short burst spares small messages the wait; at low ones the rate is exact.
-        let burst = if self.bytes_per_second >= 64 << 10 { 10_000_000 } else { 0 };
+        let burst = if self.bytes_per_second >= 64 << 10 {
+            10_000_000
+        } else {
+            0
+        };
         let own = self.origin + Duration::from_nanos(through.saturating_sub(burst).max(now));
-        self.parent.as_ref().map_or(own, |parent| own.max(parent.reserve(bytes)))
+        self.parent
+            .as_ref()
+            .map_or(own, |parent| own.max(parent.reserve(bytes)))
     }
 
     /// Takes back what was granted and not used.
     fn refund(&self, bytes: usize) {
         let cost = self.nanos(bytes);
-        let _ = self.through.fetch_update(Relaxed, Relaxed, |through| Some(through.saturating_sub(cost)));
+        let _ = self.through.fetch_update(Relaxed, Relaxed, |through| {
+            Some(through.saturating_sub(cost))
+        });
         if let Some(parent) = &self.parent {
             parent.refund(bytes);
         }
@@ -80,7 +100,11 @@ pub(crate) struct Pace {
 
 impl Pace {
     pub(crate) fn new(pacer: Arc<Pacer>) -> Self {
-        Self { pacer, granted: 0, sleep: None }
+        Self {
+            pacer,
+            granted: 0,
+            sleep: None,
+        }
     }
 
     /// How many bytes may pass now.

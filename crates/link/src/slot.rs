@@ -129,9 +129,12 @@ impl Slot {
 
     pub(crate) fn outcome(&mut self) -> Poll<Outcome> {
         match self.end {
-            Some(end) => {
-                Poll::Ready(Outcome { sent: self.sent, received: self.received, end, socket: self.returned.take() })
-            }
+            Some(end) => Poll::Ready(Outcome {
+                sent: self.sent,
+                received: self.received,
+                end,
+                socket: self.returned.take(),
+            }),
             None => Poll::Pending,
         }
     }
@@ -154,10 +157,17 @@ impl Slot {
 
     /// Whether the stream has been silent for longer than it may.
     pub(crate) fn is_idle(&self, now: u32) -> bool {
-        let Some(limits) = &self.limits else { return false };
-        let (sent, received) = (now.saturating_sub(self.sent_at), now.saturating_sub(self.received_at));
+        let Some(limits) = &self.limits else {
+            return false;
+        };
+        let (sent, received) = (
+            now.saturating_sub(self.sent_at),
+            now.saturating_sub(self.received_at),
+        );
         limits.idle.is_some_and(|limit| sent.min(received) >= limit)
-            || limits.idle_one_way.is_some_and(|limit| sent.max(received) >= limit)
+            || limits
+                .idle_one_way
+                .is_some_and(|limit| sent.max(received) >= limit)
     }
 }
 

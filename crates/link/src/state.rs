@@ -88,7 +88,10 @@ impl State {
         if self.table.len() <= index {
             self.table.resize_with(index + 1, || None);
         }
-        self.table[index] = Some(Entry { key, slot: Rc::clone(&slot) });
+        self.table[index] = Some(Entry {
+            key,
+            slot: Rc::clone(&slot),
+        });
         slot
     }
 
@@ -115,7 +118,9 @@ impl State {
                 }
                 Event::Finished { key } => self.peer_finished(key),
                 Event::Reset { key, reason } => self.forget(key, End::Reset(reason.0.into())),
-                Event::Control { message } => self.told.push_back(Told::Control(message.into_owned())),
+                Event::Control { message } => {
+                    self.told.push_back(Told::Control(message.into_owned()))
+                }
                 Event::Pong { .. } => {}
             }
         }
@@ -125,9 +130,14 @@ impl State {
     /// Straight into the socket if it takes it; what it does not take waits for the stream's task.
     fn deliver(&mut self, key: Key, bytes: &[u8]) {
         let now = self.tenths();
-        let Some(Entry { slot, .. }) = self.table.get(key.index()).and_then(Option::as_ref) else { return };
+        let Some(Entry { slot, .. }) = self.table.get(key.index()).and_then(Option::as_ref) else {
+            return;
+        };
         let mut slot = slot.borrow_mut();
-        let paced = slot.limits.as_ref().is_some_and(|limits| limits.receive.is_some());
+        let paced = slot
+            .limits
+            .as_ref()
+            .is_some_and(|limits| limits.receive.is_some());
         let mut rest = bytes;
         if slot.pending.is_empty()
             && !paced
@@ -162,8 +172,13 @@ impl State {
         slot.receiving = Receiving::Finishing;
         // A plain socket shuts down at once; the rest is the task's.
         if slot.pending.is_empty()
-            && let Slot { socket: Some(socket), reader: Some(waker), .. } = &mut *slot
-            && let Poll::Ready(Ok(())) = Pin::new(socket).poll_shutdown(&mut Context::from_waker(&waker.clone()))
+            && let Slot {
+                socket: Some(socket),
+                reader: Some(waker),
+                ..
+            } = &mut *slot
+            && let Poll::Ready(Ok(())) =
+                Pin::new(socket).poll_shutdown(&mut Context::from_waker(&waker.clone()))
         {
             slot.receiving = Receiving::Finished;
             if slot.sending == Sending::Open {
@@ -190,7 +205,9 @@ impl State {
     /// Serves the streams that wait for their turn while there is room. Joined sockets are read on behalf of their task.
     pub(crate) fn serve_turns(&mut self) {
         while let Some((key, allowed)) = self.mux.next_turn() {
-            let Some(slot) = self.get(key).map(Rc::clone) else { continue };
+            let Some(slot) = self.get(key).map(Rc::clone) else {
+                continue;
+            };
             let mut slot = slot.borrow_mut();
             slot.waits_for_turn = false;
             if slot.socket.is_some() {
@@ -207,7 +224,9 @@ impl State {
     pub(crate) fn feed(&mut self, slot: &mut Slot, mut turn: Option<usize>, cx: &mut Context<'_>) {
         let key = slot.key;
         while slot.sending == Sending::Open && slot.end.is_none() {
-            let Some(socket) = &mut slot.socket else { return };
+            let Some(socket) = &mut slot.socket else {
+                return;
+            };
             let mut allowed = match turn.take() {
                 Some(allowed) => allowed,
                 None => match self.mux.request(key) {
@@ -221,10 +240,14 @@ impl State {
             };
             let mut pace = slot.limits.as_mut().and_then(|limits| limits.send.as_mut());
             if let Some(pace) = &mut pace {
-                let Poll::Ready(portion) = pace.poll_allowance(cx) else { return };
+                let Poll::Ready(portion) = pace.poll_allowance(cx) else {
+                    return;
+                };
                 allowed = allowed.min(portion);
             }
-            let read = self.mux.send_with(key, allowed, |room| read_some(socket, room, cx));
+            let read = self
+                .mux
+                .send_with(key, allowed, |room| read_some(socket, room, cx));
             match read {
                 Ok(n) if n > 0 => {
                     if let Some(pace) = pace {
@@ -283,7 +306,11 @@ pub(crate) enum Stop {
     Failed(io::ErrorKind),
 }
 
-fn read_some(socket: &mut net::Stream, room: &mut [u8], cx: &mut Context<'_>) -> Result<usize, Stop> {
+fn read_some(
+    socket: &mut net::Stream,
+    room: &mut [u8],
+    cx: &mut Context<'_>,
+) -> Result<usize, Stop> {
     let mut buffer = ReadBuf::new(room);
     match Pin::new(socket).poll_read(cx, &mut buffer) {
         Poll::Ready(Ok(())) => Ok(buffer.filled().len()),

@@ -36,13 +36,22 @@ impl std::fmt::Debug for Stream {
 
 impl Stream {
     pub(crate) fn new(shared: Rc<Shared>, slot: Rc<RefCell<Slot>>) -> Self {
-        Self { shared, slot, owned: true }
+        Self {
+            shared,
+            slot,
+            owned: true,
+        }
     }
 
     /// Joins a socket: from now on bytes flow between the two without passing through the caller.
     pub fn join(mut self, socket: net::Stream, options: JoinOptions) -> Join {
         self.owned = false;
-        Join::new(Rc::clone(&self.shared), Rc::clone(&self.slot), socket, options)
+        Join::new(
+            Rc::clone(&self.shared),
+            Rc::clone(&self.slot),
+            socket,
+            options,
+        )
     }
 
     /// Gives the stream up in both directions and tells the peer why.
@@ -77,7 +86,11 @@ impl Stream {
 }
 
 impl AsyncRead for Stream {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         let mut slot = self.slot.borrow_mut();
         if let Some(end) = slot.end {
             return Poll::Ready(broken(end));
@@ -104,7 +117,11 @@ impl AsyncRead for Stream {
 }
 
 impl AsyncWrite for Stream {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         let mut slot = self.slot.borrow_mut();
         if let Some(end) = slot.end {
             return Poll::Ready(broken(end).map(|()| 0));
@@ -130,11 +147,12 @@ impl AsyncWrite for Stream {
             slot.writer = Some(cx.waker().clone());
             return Poll::Pending;
         }
-        let copied: Result<usize, std::convert::Infallible> = state.mux.send_with(slot.key, allowed, |room| {
-            let n = room.len().min(allowed);
-            room[..n].copy_from_slice(&bytes[..n]);
-            Ok(n)
-        });
+        let copied: Result<usize, std::convert::Infallible> =
+            state.mux.send_with(slot.key, allowed, |room| {
+                let n = room.len().min(allowed);
+                room[..n].copy_from_slice(&bytes[..n]);
+                Ok(n)
+            });
         let Ok(n) = copied;
         let now = state.tenths();
         slot.count_sent(n, now);
@@ -163,7 +181,9 @@ fn broken(end: End) -> io::Result<()> {
         End::Finished => Ok(()),
         End::Idle => Err(io::ErrorKind::TimedOut.into()),
         End::Socket(kind) => Err(kind.into()),
-        End::Reset(_) | End::LinkLost | End::Cancelled => Err(io::ErrorKind::ConnectionReset.into()),
+        End::Reset(_) | End::LinkLost | End::Cancelled => {
+            Err(io::ErrorKind::ConnectionReset.into())
+        }
     }
 }
 

@@ -47,7 +47,11 @@ pub struct Answer {
 ///
 /// # Errors
 /// [`FetchError`]; an answer with an error status is an answer.
-pub async fn fetch(url: &Url, json: Option<Vec<u8>>, tls: &TlsConnector) -> Result<Answer, FetchError> {
+pub async fn fetch(
+    url: &Url,
+    json: Option<Vec<u8>>,
+    tls: &TlsConnector,
+) -> Result<Answer, FetchError> {
     let bad_url = || FetchError::BadUrl(url.clone());
     let host = url.host_str().ok_or_else(bad_url)?;
     let port = url.port_or_known_default().ok_or_else(bad_url)?;
@@ -59,25 +63,39 @@ pub async fn fetch(url: &Url, json: Option<Vec<u8>>, tls: &TlsConnector) -> Resu
         "https" => tls.connect(tcp, bare).await?,
         _ => return Err(bad_url()),
     };
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+    let (mut sender, connection) =
+        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     let target = &url[url::Position::BeforePath..url::Position::AfterQuery];
     let authority = &url[url::Position::BeforeHost..url::Position::AfterPort];
-    let method = if json.is_some() { Method::POST } else { Method::GET };
+    let method = if json.is_some() {
+        Method::POST
+    } else {
+        Method::GET
+    };
     let mut request = Request::builder()
         .method(method)
         .uri(target)
         .header(header::HOST, authority)
-        .header(header::USER_AGENT, concat!("gt/", env!("CARGO_PKG_VERSION")))
+        .header(
+            header::USER_AGENT,
+            concat!("gt/", env!("CARGO_PKG_VERSION")),
+        )
         .header(header::ACCEPT, "application/json, text/plain");
     if json.is_some() {
         request = request.header(header::CONTENT_TYPE, "application/json");
     }
-    let request = request.body(Full::new(Bytes::from(json.unwrap_or_default()))).map_err(|_| bad_url())?;
+    let request = request
+        .body(Full::new(Bytes::from(json.unwrap_or_default())))
+        .map_err(|_| bad_url())?;
     let exchange = async {
         let response = sender.send_request(request).await?;
         let status = response.status().as_u16();
-        let body = Limited::new(response.into_body(), MAX_ANSWER).collect().await;
-        let body = body.map_err(|error| FetchError::Body(error.to_string()))?.to_bytes();
+        let body = Limited::new(response.into_body(), MAX_ANSWER)
+            .collect()
+            .await;
+        let body = body
+            .map_err(|error| FetchError::Body(error.to_string()))?
+            .to_bytes();
         Ok(Answer { status, body })
     };
     tokio::pin!(exchange);

@@ -29,13 +29,20 @@ pub(crate) struct Form {
 impl Answer<'_> {
     /// The whole response. Every text is the server's own or escaped.
     pub(crate) fn render(&self, form: Form) -> Vec<u8> {
-        let Self { status, reason, text, retry_after } = *self;
+        let Self {
+            status,
+            reason,
+            text,
+            retry_after,
+        } = *self;
         let (kind, body) = if form.html {
             ("text/html", page(status, reason, text))
         } else {
             ("text/plain", format!("{status} {reason}: {text}\n"))
         };
-        let retry = retry_after.map(|seconds| format!("Retry-After: {seconds}\r\n")).unwrap_or_default();
+        let retry = retry_after
+            .map(|seconds| format!("Retry-After: {seconds}\r\n"))
+            .unwrap_or_default();
         let length = body.len();
         let body = if form.head_only { String::new() } else { body };
         format!(
@@ -47,7 +54,10 @@ impl Answer<'_> {
 }
 
 fn page(status: u16, reason: &str, text: &str) -> String {
-    let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    let text = text
+        .replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;");
     format!(
         "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\
          <title>{status} {reason}</title><style>body{{font:16px/1.5 system-ui,sans-serif;max-width:40rem;margin:15vh auto;padding:0 1rem;\
@@ -86,7 +96,25 @@ pub(crate) fn http2_goaway(text: &str) -> Vec<u8> {
     let text = &text.as_bytes()[..text.len().min(200)];
     let length = u8::try_from(8 + text.len()).unwrap_or(u8::MAX);
     let mut bytes = SETTINGS.to_vec();
-    bytes.extend_from_slice(&[0, 0, length, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, REFUSED_STREAM]);
+    bytes.extend_from_slice(&[
+        0,
+        0,
+        length,
+        7,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+        REFUSED_STREAM,
+    ]);
     bytes.extend_from_slice(text);
     bytes
 }

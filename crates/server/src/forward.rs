@@ -42,16 +42,38 @@ struct Facts {
 
 impl Visit {
     fn depart(self) -> std::io::Result<Travelling> {
-        let Self { stream, head, visitor, local, protocol, form, server_name } = self;
-        let visit = Facts { head, visitor, local, protocol, form, server_name };
-        Ok(Travelling { stream: stream.detach()?, visit })
+        let Self {
+            stream,
+            head,
+            visitor,
+            local,
+            protocol,
+            form,
+            server_name,
+        } = self;
+        let visit = Facts {
+            head,
+            visitor,
+            local,
+            protocol,
+            form,
+            server_name,
+        };
+        Ok(Travelling {
+            stream: stream.detach()?,
+            visit,
+        })
     }
 
     /// Ends the visit with words its protocol has for it; else with a reset.
     pub(crate) async fn refuse(mut self, answer: &Answer<'_>) {
         match self.protocol {
-            StreamProtocol::Http1 => send_and_close(&mut self.stream, &answer.render(self.form)).await,
-            StreamProtocol::H2c => send_and_close(&mut self.stream, &http2_goaway(answer.text)).await,
+            StreamProtocol::Http1 => {
+                send_and_close(&mut self.stream, &answer.render(self.form)).await
+            }
+            StreamProtocol::H2c => {
+                send_and_close(&mut self.stream, &http2_goaway(answer.text)).await
+            }
             _ => self.stream.abort(),
         }
     }
@@ -59,8 +81,23 @@ impl Visit {
 
 impl Travelling {
     fn arrive(self) -> std::io::Result<Visit> {
-        let Facts { head, visitor, local, protocol, form, server_name } = self.visit;
-        Ok(Visit { stream: self.stream.attach()?, head, visitor, local, protocol, form, server_name })
+        let Facts {
+            head,
+            visitor,
+            local,
+            protocol,
+            form,
+            server_name,
+        } = self.visit;
+        Ok(Visit {
+            stream: self.stream.attach()?,
+            head,
+            visitor,
+            local,
+            protocol,
+            form,
+            server_name,
+        })
     }
 }
 
@@ -81,18 +118,31 @@ pub(crate) async fn carry(worker: &Rc<Worker>, visit: Visit, service: Arc<Servic
     carry_placed(worker, visit, service, place, MOVES).await;
 }
 
-async fn carry_placed(worker: &Rc<Worker>, visit: Visit, service: Arc<Service>, place: StreamPlace, moves: u8) {
+async fn carry_placed(
+    worker: &Rc<Worker>,
+    visit: Visit,
+    service: Arc<Service>,
+    place: StreamPlace,
+    moves: u8,
+) {
     let metrics = &worker.server.metrics;
     if worker.link(service.session.key).is_some() {
         return carry_here(worker, visit, &service, place).await;
     }
-    let elsewhere = service.session.worker_with_link(worker.index).filter(|other| moves > 0 && *other != worker.index);
+    let elsewhere = service
+        .session
+        .worker_with_link(worker.index)
+        .filter(|other| moves > 0 && *other != worker.index);
     let Some(other) = elsewhere else {
         metrics.client_away_total.add_one();
         return Box::pin(visit.refuse(&AWAY)).await;
     };
-    let Ok(travelling) = visit.depart() else { return };
-    let Some(handle) = worker.server.handle(other) else { return };
+    let Ok(travelling) = visit.depart() else {
+        return;
+    };
+    let Some(handle) = worker.server.handle(other) else {
+        return;
+    };
     let _ = handle.spawn(move || async move {
         if let (Some(worker), Ok(visit)) = (Worker::current(), travelling.arrive()) {
             let _open = worker.server.metrics.visitors_open.enter();
@@ -103,27 +153,50 @@ async fn carry_placed(worker: &Rc<Worker>, visit: Visit, service: Arc<Service>, 
 
 async fn carry_here(worker: &Rc<Worker>, visit: Visit, service: &Service, place: StreamPlace) {
     let metrics = &worker.server.metrics;
-    let Some(link) = worker.link(service.session.key) else { return Box::pin(visit.refuse(&AWAY)).await };
+    let Some(link) = worker.link(service.session.key) else {
+        return Box::pin(visit.refuse(&AWAY)).await;
+    };
     let mut header = Vec::with_capacity(64);
     StreamHeader {
         service: service.declared.id,
         protocol: visit.protocol,
         visitor: Some(visit.visitor),
         local: Some(visit.local),
-        server_name: visit.server_name.as_deref().and_then(|name| ServerName::new(name).ok()),
+        server_name: visit
+            .server_name
+            .as_deref()
+            .and_then(|name| ServerName::new(name).ok()),
     }
     .encode(&mut header);
-    let Visit { stream, head, visitor, local, protocol, form, server_name } = visit;
+    let Visit {
+        stream,
+        head,
+        visitor,
+        local,
+        protocol,
+        form,
+        server_name,
+    } = visit;
     let join = match link.open(&header, head, stream, options(worker, service)) {
         Ok(join) => join,
         Err((stream, _)) => {
             metrics.limit_streams_total.add_one();
-            let visit = Visit { stream, head: Vec::new(), visitor, local, protocol, form, server_name };
+            let visit = Visit {
+                stream,
+                head: Vec::new(),
+                visitor,
+                local,
+                protocol,
+                form,
+                server_name,
+            };
             return Box::pin(visit.refuse(&OVERLOADED)).await;
         }
     };
     drop((header, server_name));
-    service.visitors_total.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    service
+        .visitors_total
+        .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     metrics.streams_total.add_one();
     let _open = metrics.streams_open.enter();
     let outcome = join.await;
@@ -134,7 +207,15 @@ async fn carry_here(worker: &Rc<Worker>, visit: Visit, service: &Service, place:
             End::Reset(reason) => unreachable(reason),
             _ => AWAY,
         };
-        let visit = Visit { stream, head: Vec::new(), visitor, local, protocol, form, server_name: None };
+        let visit = Visit {
+            stream,
+            head: Vec::new(),
+            visitor,
+            local,
+            protocol,
+            form,
+            server_name: None,
+        };
         Box::pin(visit.refuse(&answer)).await;
     }
 }
@@ -142,14 +223,39 @@ async fn carry_here(worker: &Rc<Worker>, visit: Visit, service: &Service, place:
 /// What the client said about the service, in words for its visitor.
 fn unreachable(reason: ResetReason) -> Answer<'static> {
     let (status, name, text) = match reason {
-        ResetReason::DialTimeout => (504, "Gateway Timeout", "The service did not answer its client in time."),
+        ResetReason::DialTimeout => (
+            504,
+            "Gateway Timeout",
+            "The service did not answer its client in time.",
+        ),
         ResetReason::Denied => (403, "Forbidden", "The client does not accept this visit."),
-        ResetReason::Overloaded => (503, "Service Unavailable", "The client has as many visitors as it can carry. Try again soon."),
-        ResetReason::Refused => (502, "Bad Gateway", "The client is connected, but the service behind it refuses connections."),
-        ResetReason::DialTls => (502, "Bad Gateway", "The client does not trust the TLS certificate of the service behind it."),
-        _ => (502, "Bad Gateway", "The client could not bring the visit to the service behind it."),
+        ResetReason::Overloaded => (
+            503,
+            "Service Unavailable",
+            "The client has as many visitors as it can carry. Try again soon.",
+        ),
+        ResetReason::Refused => (
+            502,
+            "Bad Gateway",
+            "The client is connected, but the service behind it refuses connections.",
+        ),
+        ResetReason::DialTls => (
+            502,
+            "Bad Gateway",
+            "The client does not trust the TLS certificate of the service behind it.",
+        ),
+        _ => (
+            502,
+            "Bad Gateway",
+            "The client could not bring the visit to the service behind it.",
+        ),
     };
-    Answer { status, reason: name, text, retry_after: None }
+    Answer {
+        status,
+        reason: name,
+        text,
+        retry_after: None,
+    }
 }
 
 fn options(worker: &Worker, service: &Service) -> JoinOptions {
@@ -178,8 +284,12 @@ const AWAY_PATIENCE: Duration = Duration::from_secs(3);
 /// A visit follows the links at most so often, if they move while it does.
 const MOVES: u8 = 3;
 
-const DENIED: Answer<'static> =
-    Answer { status: 403, reason: "Forbidden", text: "This service does not accept visitors from your address.", retry_after: None };
+const DENIED: Answer<'static> = Answer {
+    status: 403,
+    reason: "Forbidden",
+    text: "This service does not accept visitors from your address.",
+    retry_after: None,
+};
 const OVERLOADED: Answer<'static> = Answer {
     status: 503,
     reason: "Service Unavailable",

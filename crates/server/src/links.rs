@@ -5,8 +5,9 @@ use std::{net::SocketAddr, rc::Rc, sync::Arc, sync::PoisonError, time::Duration}
 use link::{Accepting, Handler, HandshakeFailure, Link, LinkEnd, LinkOptions, Side};
 use net::LinkTuning;
 use tunnel::{
-    AuthRequest, ChannelBinding, ControlMessage, EXPORTER_LABEL, Grant, Key, Nonce, RejectCode, Rejection, ResetReason, Role,
-    ServerConfig, ServerEstablished, ServerHandshake, ServicesAnswer, SessionId, Windows,
+    AuthRequest, ChannelBinding, ControlMessage, EXPORTER_LABEL, Grant, Key, Nonce, RejectCode,
+    Rejection, ResetReason, Role, ServerConfig, ServerEstablished, ServerHandshake, ServicesAnswer,
+    SessionId, Windows,
 };
 
 use crate::{
@@ -27,8 +28,12 @@ pub(crate) async fn accept(worker: &Rc<Worker>, stream: net::Stream, address: So
     let (stream, established, session) = match admitted {
         Ok(Ok(Some(admitted))) => admitted,
         Ok(Ok(None)) => return,
-        Ok(Err(error)) => return tracing::info!(%error, peer = %address, "a link was not established"),
-        Err(_) => return tracing::info!(peer = %address, "a link was not established: its handshake took longer than {limit:?}"),
+        Ok(Err(error)) => {
+            return tracing::info!(%error, peer = %address, "a link was not established");
+        }
+        Err(_) => {
+            return tracing::info!(peer = %address, "a link was not established: its handshake took longer than {limit:?}");
+        }
     };
     let place = session.place_link(worker.index);
     let target = place.worker;
@@ -36,7 +41,9 @@ pub(crate) async fn accept(worker: &Rc<Worker>, stream: net::Stream, address: So
         return run(worker, stream, established, session).await;
     }
     let moved = stream.detach().ok().zip(server.handle(target));
-    let Some((stream, handle)) = moved else { return place.give_back() };
+    let Some((stream, handle)) = moved else {
+        return place.give_back();
+    };
     let arrived = Arc::clone(&session);
     let sent = handle.spawn(move || async move {
         match (Worker::current(), stream.attach()) {
@@ -51,9 +58,16 @@ pub(crate) async fn accept(worker: &Rc<Worker>, stream: net::Stream, address: So
 
 type Admitted = (net::Stream, ServerEstablished, Arc<Session>);
 
-async fn admit(server: &Shared, stream: net::Stream, address: SocketAddr) -> Result<Option<Admitted>, HandshakeFailure> {
+async fn admit(
+    server: &Shared,
+    stream: net::Stream,
+    address: SocketAddr,
+) -> Result<Option<Admitted>, HandshakeFailure> {
     // Little waits unsent in the kernel, so that what matters more can still go first.
-    let tuning = LinkTuning { notsent_lowat: Some(UNSENT), ..LinkTuning::default() };
+    let tuning = LinkTuning {
+        notsent_lowat: Some(UNSENT),
+        ..LinkTuning::default()
+    };
     net::tune_link(&stream, &tuning)?;
     let mut exported = [0; 32];
     let binding = match stream.tls_exporter(EXPORTER_LABEL, None, &mut exported) {
@@ -65,12 +79,18 @@ async fn admit(server: &Shared, stream: net::Stream, address: SocketAddr) -> Res
     let request = accepting.request().await?;
     let id = request.client.id.as_str().to_owned();
     match decide(server, &request, address.ip()).await {
-        Decision::Known(key, account) => enter(server, accepting, &request, &account, Some(key)).await,
-        Decision::Vouched(account) | Decision::Unverified(account) => enter(server, accepting, &request, &account, None).await,
+        Decision::Known(key, account) => {
+            enter(server, accepting, &request, &account, Some(key)).await
+        }
+        Decision::Vouched(account) | Decision::Unverified(account) => {
+            enter(server, accepting, &request, &account, None).await
+        }
         Decision::WrongSecret(key) => {
             tracing::warn!(id, peer = %address, "a client was refused: its secret is wrong");
             let nothing = Grant::new(SessionId::from_bytes([0; 16]));
-            accepting.refuse(|machine| machine.accept_with_key(&key, nothing)).await;
+            accepting
+                .refuse(|machine| machine.accept_with_key(&key, nothing))
+                .await;
             Ok(None)
         }
         Decision::UnknownId => {
@@ -94,19 +114,24 @@ async fn enter(
     key: Option<Key>,
 ) -> Result<Option<Admitted>, HandshakeFailure> {
     if server.stopping.is_triggered() {
-        let rejection = Rejection::new(RejectCode::ShuttingDown, "").retry_after(Duration::from_secs(1));
+        let rejection =
+            Rejection::new(RejectCode::ShuttingDown, "").retry_after(Duration::from_secs(1));
         accepting.refuse(|machine| machine.reject(rejection)).await;
         return Ok(None);
     }
     let fresh = SessionId::from_bytes(rand::random());
-    let session = match server.registry.admit(account, request.client.session, fresh) {
+    let session = match server
+        .registry
+        .admit(account, request.client.session, fresh)
+    {
         Ok(session) => session,
         Err(not_admitted) => {
             if not_admitted.code() == RejectCode::TooManyLinks {
                 server.metrics.limit_links_total.add_one();
             }
             tracing::warn!(id = account.id, reason = %not_admitted.code(), "a link was refused");
-            let rejection = Rejection::new(not_admitted.code(), "").retry_after(Duration::from_secs(3));
+            let rejection =
+                Rejection::new(not_admitted.code(), "").retry_after(Duration::from_secs(3));
             accepting.refuse(|machine| machine.reject(rejection)).await;
             return Ok(None);
         }
@@ -114,14 +139,24 @@ async fn enter(
     let grant = Grant {
         link_number: u16::try_from(session.next_link_number()).unwrap_or(u16::MAX),
         max_links: account.limits.connections,
-        wanted_links: u16::try_from(server.worker_count()).ok().map(|workers| workers.min(account.limits.connections)),
+        wanted_links: u16::try_from(server.worker_count())
+            .ok()
+            .map(|workers| workers.min(account.limits.connections)),
         windows: WINDOWS,
         max_streams: account.limits.streams,
         ..Grant::new(session.id)
     };
     let answered = match &key {
-        Some(key) => accepting.answer(|machine| machine.accept_with_key(key, grant)).await,
-        None => accepting.answer(|machine| machine.accept_unverified(grant)).await,
+        Some(key) => {
+            accepting
+                .answer(|machine| machine.accept_with_key(key, grant))
+                .await
+        }
+        None => {
+            accepting
+                .answer(|machine| machine.accept_unverified(grant))
+                .await
+        }
     };
     match answered {
         Ok((stream, established)) => Ok(Some((stream, established, session))),
@@ -133,7 +168,12 @@ async fn enter(
 }
 
 /// Runs a link on its worker until it ends.
-async fn run(worker: &Rc<Worker>, stream: net::Stream, established: ServerEstablished, session: Arc<Session>) {
+async fn run(
+    worker: &Rc<Worker>,
+    stream: net::Stream,
+    established: ServerEstablished,
+    session: Arc<Session>,
+) {
     let server = &worker.server;
     let (client, grant) = (&established.client, &established.grant);
     let options = LinkOptions {
@@ -149,7 +189,10 @@ async fn run(worker: &Rc<Worker>, stream: net::Stream, established: ServerEstabl
         },
         sweep_every: sweep_every(server),
     };
-    let handler = Rc::new(Client { server: Arc::clone(server), session: Arc::clone(&session) });
+    let handler = Rc::new(Client {
+        server: Arc::clone(server),
+        session: Arc::clone(&session),
+    });
     let (link, driver) = Link::start(stream, &options, handler);
     worker.add_link(session.key, link.clone());
     session.changed.notify_waiters();
@@ -166,7 +209,9 @@ async fn run(worker: &Rc<Worker>, stream: net::Stream, established: ServerEstabl
         LinkEnd::Closed | LinkEnd::PeerClosed => {
             tracing::info!(id = session.account.id, link = grant.link_number, reason = %end, "a client's link is down");
         }
-        _ => tracing::warn!(id = session.account.id, link = grant.link_number, reason = %end, "a client's link is down"),
+        _ => {
+            tracing::warn!(id = session.account.id, link = grant.link_number, reason = %end, "a client's link is down")
+        }
     }
     if session.link_count() == 0 {
         leave(server, &session).await;
@@ -180,7 +225,10 @@ async fn leave(server: &Shared, session: &Arc<Session>) {
         () = server.stopping.wait() => {}
         () = session.changed.notified() => {}
     }
-    if session.link_count() == 0 && !session.ended.load(std::sync::atomic::Ordering::Relaxed) && server.registry.end_if_away(session) {
+    if session.link_count() == 0
+        && !session.ended.load(std::sync::atomic::Ordering::Relaxed)
+        && server.registry.end_if_away(session)
+    {
         tracing::info!(id = session.account.id, "a client has gone");
     }
 }
@@ -206,10 +254,15 @@ impl Handler for Client {
     fn control(&self, link: &Link, message: &[u8]) {
         let id = &self.session.account.id;
         match ControlMessage::decode(message) {
-            Ok(Some(message)) if message.sender().is_none_or(|sender| sender == Role::Client) => self.told(link, message),
+            Ok(Some(message)) if message.sender().is_none_or(|sender| sender == Role::Client) => {
+                self.told(link, message)
+            }
             Ok(None) => {}
             Ok(Some(_)) => {
-                tracing::warn!(id, "a link is closed: the client sent a message that only servers send");
+                tracing::warn!(
+                    id,
+                    "a link is closed: the client sent a message that only servers send"
+                );
                 link.close();
             }
             Err(error) => {
@@ -225,15 +278,23 @@ impl Client {
         let id = &self.session.account.id;
         match message {
             ControlMessage::Services(part) => {
-                let mut arriving = self.session.arriving.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut arriving = self
+                    .session
+                    .arriving
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner);
                 match arriving.push(part) {
                     Ok(Some((generation, services))) => {
                         let results = self.server.registry.declare(&self.session, &services);
                         for result in &results {
                             log_service(id, &services, result);
                         }
-                        let answers = ServicesAnswer::parts(generation, results).unwrap_or_default();
-                        answers.iter().filter_map(|answer| answer.encode().ok()).for_each(|answer| link.send_control(&answer));
+                        let answers =
+                            ServicesAnswer::parts(generation, results).unwrap_or_default();
+                        answers
+                            .iter()
+                            .filter_map(|answer| answer.encode().ok())
+                            .for_each(|answer| link.send_control(&answer));
                     }
                     Ok(None) => {}
                     Err(error) => {
@@ -252,11 +313,23 @@ impl Client {
 }
 
 fn log_service(id: &str, services: &[tunnel::ServiceDecl], result: &tunnel::ServiceResult) {
-    let name = services.iter().find(|service| service.id == result.id).map_or("", |service| service.name.as_str());
+    let name = services
+        .iter()
+        .find(|service| service.id == result.id)
+        .map_or("", |service| service.name.as_str());
     match &result.result {
         Ok(granted) => {
-            let endpoints: Vec<&str> = granted.endpoints.iter().map(tunnel::Endpoint::as_str).collect();
-            tracing::info!(id, service = name, endpoints = endpoints.join(" "), "a service is up");
+            let endpoints: Vec<&str> = granted
+                .endpoints
+                .iter()
+                .map(tunnel::Endpoint::as_str)
+                .collect();
+            tracing::info!(
+                id,
+                service = name,
+                endpoints = endpoints.join(" "),
+                "a service is up"
+            );
         }
         Err(refusal) => {
             tracing::warn!(id, service = name, code = %refusal.code, reason = %refusal.message, "a service was refused");
@@ -268,7 +341,10 @@ fn log_service(id: &str, services: &[tunnel::ServiceDecl], result: &tunnel::Serv
 const UNSENT: u32 = 128 << 10;
 /// What a server is ready to receive: a stream may fill a path of 20 Mbit/s and 100 ms before its window grows; a link holds at most
 /// this much for visitors that do not read.
-const WINDOWS: Windows = Windows { stream: 256 << 10, link: 64 << 20 };
+const WINDOWS: Windows = Windows {
+    stream: 256 << 10,
+    link: 64 << 20,
+};
 /// How long a client that lost its last link keeps its names and ports.
 const GRACE: Duration = Duration::from_secs(15);
 const MOST_SWEEP: Duration = Duration::from_secs(10);
@@ -276,6 +352,9 @@ const MOST_SWEEP: Duration = Duration::from_secs(10);
 /// Sends a message on all links of this worker.
 pub(crate) fn broadcast(worker: &Worker, message: &ControlMessage) {
     if let Ok(message) = message.encode() {
-        worker.all_links().iter().for_each(|link| link.send_control(&message));
+        worker
+            .all_links()
+            .iter()
+            .for_each(|link| link.send_control(&message));
     }
 }

@@ -64,7 +64,12 @@ impl Default for Ports {
 
 impl Ports {
     pub(crate) fn new(address: IpAddr, workers: usize, serve: Serve) -> Self {
-        Self { address, workers, serve, open: HashMap::new() }
+        Self {
+            address,
+            workers,
+            serve,
+            open: HashMap::new(),
+        }
     }
 
     /// Where the ports are.
@@ -73,45 +78,84 @@ impl Ports {
     }
 
     /// Gives the service the port it asks for, or any of its client's, as it wishes. `held` is how many its session has.
-    pub(crate) fn grant(&mut self, protocol: Protocol, service: &Arc<Service>, held: usize) -> Result<u16, Refusal> {
+    pub(crate) fn grant(
+        &mut self,
+        protocol: Protocol,
+        service: &Arc<Service>,
+        held: usize,
+    ) -> Result<u16, Refusal> {
         let limits = &service.session.account.limits;
-        let refuse = |code, message: &str| Err(Refusal { code, message: Message::new(message) });
+        let refuse = |code, message: &str| {
+            Err(Refusal {
+                code,
+                message: Message::new(message),
+            })
+        };
         if limits.tcp_ranges.is_empty() {
-            return refuse(RefusalCode::PortNotAllowed, "this client may not use ports: the server's tcpRange is empty for it");
+            return refuse(
+                RefusalCode::PortNotAllowed,
+                "this client may not use ports: the server's tcpRange is empty for it",
+            );
         }
         let number = usize::from(limits.tcp_number);
         if number > 0 && held >= number {
-            return refuse(RefusalCode::TooMany, &format!("this client may hold {number} ports (tcpNumber)"));
+            return refuse(
+                RefusalCode::TooMany,
+                &format!("this client may hold {number} ports (tcpNumber)"),
+            );
         }
-        let wished = service.declared.port.map(|port| self.try_port(protocol, port, service));
+        let wished = service
+            .declared
+            .port
+            .map(|port| self.try_port(protocol, port, service));
         let refusal = match wished {
             Some(Ok(port)) => return Ok(port),
             Some(Err(refusal)) if !service.declared.port_random => return Err(refusal),
             other => other.and_then(Result::err),
         };
         for port in candidates(&limits.tcp_ranges, service.session.key) {
-            if !self.open.get(&(protocol, port)).is_some_and(|held| held.unused_since.is_none())
+            if !self
+                .open
+                .get(&(protocol, port))
+                .is_some_and(|held| held.unused_since.is_none())
                 && let Ok(port) = self.try_port(protocol, port, service)
             {
                 return Ok(port);
             }
         }
         let message = format!("no free port in {}", ranges(&limits.tcp_ranges));
-        Err(refusal.unwrap_or(Refusal { code: RefusalCode::NoPortFree, message: Message::new(&message) }))
+        Err(refusal.unwrap_or(Refusal {
+            code: RefusalCode::NoPortFree,
+            message: Message::new(&message),
+        }))
     }
 
-    fn try_port(&mut self, protocol: Protocol, port: u16, service: &Arc<Service>) -> Result<u16, Refusal> {
+    fn try_port(
+        &mut self,
+        protocol: Protocol,
+        port: u16,
+        service: &Arc<Service>,
+    ) -> Result<u16, Refusal> {
         let limits = &service.session.account.limits;
         if !limits.tcp_ranges.iter().any(|range| range.contains(&port)) {
-            let message = format!("port {port} is not in {} (tcpRange)", ranges(&limits.tcp_ranges));
-            return Err(Refusal { code: RefusalCode::PortNotAllowed, message: Message::new(&message) });
+            let message = format!(
+                "port {port} is not in {} (tcpRange)",
+                ranges(&limits.tcp_ranges)
+            );
+            return Err(Refusal {
+                code: RefusalCode::PortNotAllowed,
+                message: Message::new(&message),
+            });
         }
         let key = (protocol, port);
         if let Some(held) = self.open.get_mut(&key) {
             let route = held.port.route.load();
             if !route.services.iter().all(|other| shares(service, other)) {
                 let message = format!("port {port} is already used by another service");
-                return Err(Refusal { code: RefusalCode::PortTaken, message: Message::new(&message) });
+                return Err(Refusal {
+                    code: RefusalCode::PortTaken,
+                    message: Message::new(&message),
+                });
             }
             let mut route = Route::clone(&route);
             route.services.push(Arc::clone(service));
@@ -121,12 +165,24 @@ impl Ports {
         }
         let sockets = self.bind(protocol, port).map_err(|error| Refusal {
             code: RefusalCode::PortTaken,
-            message: Message::new(&format!("port {port} cannot be opened on the server: {error}")),
+            message: Message::new(&format!(
+                "port {port} cannot be opened on the server: {error}"
+            )),
         })?;
         let mut route = Route::default();
         route.services.push(Arc::clone(service));
-        let port = Arc::new(Port { number: port, route: ArcSwap::from_pointee(route), closed: Shutdown::new() });
-        self.open.insert(key, Held { port: Arc::clone(&port), unused_since: None });
+        let port = Arc::new(Port {
+            number: port,
+            route: ArcSwap::from_pointee(route),
+            closed: Shutdown::new(),
+        });
+        self.open.insert(
+            key,
+            Held {
+                port: Arc::clone(&port),
+                unused_since: None,
+            },
+        );
         let number = port.number;
         (self.serve)(port, sockets);
         Ok(number)
@@ -137,7 +193,9 @@ impl Ports {
         Ok(match protocol {
             Protocol::Tcp => Opened::Tcp(net::listen_tcp_group(address, self.workers)?),
             Protocol::Udp => {
-                let socket = net::bind_udp_group(address, 1)?.pop().ok_or(io::ErrorKind::AddrNotAvailable)?;
+                let socket = net::bind_udp_group(address, 1)?
+                    .pop()
+                    .ok_or(io::ErrorKind::AddrNotAvailable)?;
                 Opened::Udp(socket)
             }
         })
@@ -145,9 +203,13 @@ impl Ports {
 
     /// The session no longer serves the port.
     pub(crate) fn withdraw(&mut self, protocol: Protocol, port: u16, session: SessionKey) {
-        let Some(held) = self.open.get_mut(&(protocol, port)) else { return };
+        let Some(held) = self.open.get_mut(&(protocol, port)) else {
+            return;
+        };
         let mut route = Route::clone(&held.port.route.load());
-        route.services.retain(|service| service.session.key != session);
+        route
+            .services
+            .retain(|service| service.session.key != session);
         if route.services.is_empty() {
             held.unused_since = Some(Instant::now());
         }
@@ -157,7 +219,9 @@ impl Ports {
     /// Closes the ports that have had no service for a while.
     pub(crate) fn close_unused(&mut self) {
         self.open.retain(|_, held| {
-            let keep = held.unused_since.is_none_or(|since| since.elapsed() < LINGER);
+            let keep = held
+                .unused_since
+                .is_none_or(|since| since.elapsed() < LINGER);
             if !keep {
                 held.port.closed.trigger();
             }
@@ -171,12 +235,16 @@ fn shares(service: &Service, other: &Service) -> bool {
     session.account.id == others.account.id
         && session.key != others.key
         && (session.account.load_balance
-            || service.declared.load_balance.is_some() && service.declared.load_balance == other.declared.load_balance)
+            || service.declared.load_balance.is_some()
+                && service.declared.load_balance == other.declared.load_balance)
 }
 
 /// The ports of the ranges in an order that differs by session, so that clients do not compete for the same ones; bounded.
 fn candidates(ranges: &[RangeInclusive<u16>], key: SessionKey) -> impl Iterator<Item = u16> {
-    let total: u32 = ranges.iter().map(|range| u32::from(range.end() - range.start()) + 1).sum();
+    let total: u32 = ranges
+        .iter()
+        .map(|range| u32::from(range.end() - range.start()) + 1)
+        .sum();
     // A step that shares no factor with the total visits every port once.
     let hash = key.0.wrapping_mul(0x9E37_79B9_7F4A_7C15);
     let start = u32::try_from(hash >> 33).unwrap_or(0) % total.max(1);
@@ -195,7 +263,10 @@ fn candidates(ranges: &[RangeInclusive<u16>], key: SessionKey) -> impl Iterator<
 }
 
 fn ranges(ranges: &[RangeInclusive<u16>]) -> String {
-    let texts: Vec<String> = ranges.iter().map(|range| format!("{}-{}", range.start(), range.end())).collect();
+    let texts: Vec<String> = ranges
+        .iter()
+        .map(|range| format!("{}-{}", range.start(), range.end()))
+        .collect();
     texts.join(", ")
 }
 

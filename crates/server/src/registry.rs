@@ -13,7 +13,8 @@ use std::{
 use arc_swap::ArcSwap;
 use link::{Pacer, Traffic};
 use tunnel::{
-    Endpoint, Granted, Message, Refusal, RefusalCode, RejectCode, ServiceDecl, ServiceId, ServiceKind, ServiceResult, SessionId,
+    Endpoint, Granted, Message, Refusal, RefusalCode, RejectCode, ServiceDecl, ServiceId,
+    ServiceKind, ServiceResult, SessionId,
 };
 
 use crate::{
@@ -52,6 +53,8 @@ struct Inner {
 /// A session and what it was granted.
 struct Held {
     session: Arc<Session>,
+    /// The client has said what it serves.
+    declared: bool,
     services: Vec<Arc<Service>>,
     names: Vec<(Name, ServiceId)>,
     ports: Vec<(Protocol, u16, ServiceId)>,
@@ -83,8 +86,17 @@ impl NotAdmitted {
 impl Registry {
     pub(crate) fn new(rules: Rules, ports: Ports, metrics: Arc<Metrics>) -> Self {
         let table = ArcSwap::from_pointee(Table::new(Arc::clone(&rules.expected)));
-        let inner = Mutex::new(Inner { ports, ..Inner::default() });
-        Self { rules, table, inner, next_key: AtomicU64::new(1), metrics }
+        let inner = Mutex::new(Inner {
+            ports,
+            ..Inner::default()
+        });
+        Self {
+            rules,
+            table,
+            inner,
+            next_key: AtomicU64::new(1),
+            metrics,
+        }
     }
 
     /// The snapshot, for data threads.
@@ -95,7 +107,12 @@ impl Registry {
     /// The account of an id; made with `make` when it is new.
     pub(crate) fn account(&self, id: &str, make: impl FnOnce() -> Account) -> Arc<Account> {
         let mut inner = self.lock();
-        Arc::clone(inner.accounts.entry(id.to_owned()).or_insert_with(|| Arc::new(make())))
+        Arc::clone(
+            inner
+                .accounts
+                .entry(id.to_owned())
+                .or_insert_with(|| Arc::new(make())),
+        )
     }
 
     /// All accounts, for metrics.
@@ -105,7 +122,11 @@ impl Registry {
 
     /// All sessions with their services, for status.
     pub(crate) fn sessions(&self) -> Vec<(Arc<Session>, Vec<Arc<Service>>)> {
-        self.lock().sessions.values().map(|held| (Arc::clone(&held.session), held.services.clone())).collect()
+        self.lock()
+            .sessions
+            .values()
+            .map(|held| (Arc::clone(&held.session), held.services.clone()))
+            .collect()
     }
 
     /// Lets a link in: into the session that it wants to join if that lives, else into a new one with the id `fresh`.
@@ -125,8 +146,12 @@ impl Registry {
             return Ok(Arc::clone(&held.session));
         }
         if !account.load_balance {
-            let others: Vec<_> =
-                inner.sessions.values().filter(|held| held.session.account.id == account.id).map(|h| Arc::clone(&h.session)).collect();
+            let others: Vec<_> = inner
+                .sessions
+                .values()
+                .filter(|held| held.session.account.id == account.id)
+                .map(|h| Arc::clone(&h.session))
+                .collect();
             if others.iter().any(|other| other.link_count() > 0) {
                 return Err(NotAdmitted::IdInUse);
             }
@@ -136,8 +161,19 @@ impl Registry {
             }
         }
         let key = SessionKey(self.next_key.fetch_add(1, Relaxed));
-        let session = Arc::new(Session::new(key, fresh, Arc::clone(account), self.rules.workers));
-        let held = Held { session: Arc::clone(&session), services: Vec::new(), names: Vec::new(), ports: Vec::new() };
+        let session = Arc::new(Session::new(
+            key,
+            fresh,
+            Arc::clone(account),
+            self.rules.workers,
+        ));
+        let held = Held {
+            session: Arc::clone(&session),
+            declared: false,
+            services: Vec::new(),
+            names: Vec::new(),
+            ports: Vec::new(),
+        };
         inner.sessions.insert(fresh, held);
         Ok(session)
     }
@@ -168,8 +204,16 @@ impl Registry {
             return Vec::new();
         }
         inner.withdraw(session);
-        let results =
-            wanted.iter().map(|declared| ServiceResult { id: declared.id, result: inner.grant(session, declared, self) }).collect();
+        let results = wanted
+            .iter()
+            .map(|declared| ServiceResult {
+                id: declared.id,
+                result: inner.grant(session, declared, self),
+            })
+            .collect();
+        if let Some(held) = inner.sessions.get_mut(&session.id) {
+            held.declared = true;
+        }
         self.publish(&inner);
         results
     }
@@ -181,8 +225,19 @@ impl Registry {
     fn publish(&self, inner: &Inner) {
         let mut table = Table::new(Arc::clone(&self.rules.expected));
         for held in inner.sessions.values() {
+            if held.declared {
+                table
+                    .connected
+                    .insert(held.session.account.id.to_ascii_lowercase());
+            }
             for (name, id) in &held.names {
-                let Some(service) = held.services.iter().find(|service| service.declared.id == *id) else { continue };
+                let Some(service) = held
+                    .services
+                    .iter()
+                    .find(|service| service.declared.id == *id)
+                else {
+                    continue;
+                };
                 let route = match name {
                     Name::Host(kind, host) => table.hosts.entry((*kind, host.clone())),
                     Name::Prefix(kind, prefix) => table.prefixes.entry((*kind, prefix.clone())),
@@ -201,7 +256,10 @@ impl Inner {
         self.withdraw(session);
         self.sessions.remove(&session.id);
         let id = &session.account.id;
-        let last = !self.sessions.values().any(|held| held.session.account.id == *id);
+        let last = !self
+            .sessions
+            .values()
+            .any(|held| held.session.account.id == *id);
         if last && !registry.rules.expected.expects(id) {
             self.accounts.remove(id);
         }
@@ -209,7 +267,9 @@ impl Inner {
     }
 
     fn withdraw(&mut self, session: &Session) {
-        let Some(held) = self.sessions.get_mut(&session.id) else { return };
+        let Some(held) = self.sessions.get_mut(&session.id) else {
+            return;
+        };
         held.services.clear();
         held.names.clear();
         for (protocol, port, _) in std::mem::take(&mut held.ports) {
@@ -217,9 +277,17 @@ impl Inner {
         }
     }
 
-    fn grant(&mut self, session: &Arc<Session>, declared: &ServiceDecl, registry: &Registry) -> Result<Granted, Refusal> {
+    fn grant(
+        &mut self,
+        session: &Arc<Session>,
+        declared: &ServiceDecl,
+        registry: &Registry,
+    ) -> Result<Granted, Refusal> {
         let service = Arc::new(service(session, declared));
-        let mut granted = Granted { endpoints: Vec::new(), port: None };
+        let mut granted = Granted {
+            endpoints: Vec::new(),
+            port: None,
+        };
         let names = names(&session.account, declared)?;
         for name in &names {
             self.check_name(session, name, declared, registry)?;
@@ -229,18 +297,43 @@ impl Inner {
             _ => Protocol::Tcp,
         };
         if declared.port.is_some() || declared.port_random {
-            let held = self.sessions.get(&session.id).map_or(0, |held| held.ports.len());
-            let port = self.ports.grant(protocol, &service, held).inspect_err(|_| registry.metrics.limit_ports_total.add_one())?;
+            let held = self
+                .sessions
+                .get(&session.id)
+                .map_or(0, |held| held.ports.len());
+            let port = self
+                .ports
+                .grant(protocol, &service, held)
+                .inspect_err(|_| registry.metrics.limit_ports_total.add_one())?;
             granted.port = Some(port);
-            let scheme = if protocol == Protocol::Udp { "udp" } else { "tcp" };
+            let scheme = if protocol == Protocol::Udp {
+                "udp"
+            } else {
+                "tcp"
+            };
             let address = SocketAddr::new(self.ports.address(), port);
-            granted.endpoints.push(Endpoint::new(&format!("{scheme}://{address}")));
+            granted
+                .endpoints
+                .push(Endpoint::new(&format!("{scheme}://{address}")));
         }
-        granted.endpoints.extend(names.iter().flat_map(|name| registry.endpoints(name)).map(|url| Endpoint::new(&url)));
-        let _ = service.endpoints.set(granted.endpoints.iter().map(|endpoint| endpoint.as_str().to_owned()).collect());
+        granted.endpoints.extend(
+            names
+                .iter()
+                .flat_map(|name| registry.endpoints(name))
+                .map(|url| Endpoint::new(&url)),
+        );
+        let _ = service.endpoints.set(
+            granted
+                .endpoints
+                .iter()
+                .map(|endpoint| endpoint.as_str().to_owned())
+                .collect(),
+        );
         if let Some(held) = self.sessions.get_mut(&session.id) {
-            held.names.extend(names.into_iter().map(|name| (name, declared.id)));
-            held.ports.extend(granted.port.map(|port| (protocol, port, declared.id)));
+            held.names
+                .extend(names.into_iter().map(|name| (name, declared.id)));
+            held.ports
+                .extend(granted.port.map(|port| (protocol, port, declared.id)));
             held.services.push(service);
         }
         Ok(granted)
@@ -255,7 +348,10 @@ impl Inner {
     ) -> Result<(), Refusal> {
         let refuse = |code, message: String| {
             registry.metrics.limit_hosts_total.add_one();
-            Err(Refusal { code, message: Message::new(&message) })
+            Err(Refusal {
+                code,
+                message: Message::new(&message),
+            })
         };
         let taken = match name {
             Name::Host(..) => RefusalCode::HostTaken,
@@ -268,38 +364,66 @@ impl Inner {
         };
         let own = label.eq_ignore_ascii_case(&account.id);
         if !own && registry.rules.expected.expects(label) {
-            return refuse(taken, format!("{text:?} is reserved for the client with that id"));
+            return refuse(
+                taken,
+                format!("{text:?} is reserved for the client with that id"),
+            );
         }
-        if !own && !account.limits.host_regex.is_empty() && !account.limits.host_regex.iter().any(|regex| whole(regex, text)) {
-            return refuse(RefusalCode::HostNotAllowed, format!("{text:?} does not match any hostRegex of this client"));
+        if !own
+            && !account.limits.host_regex.is_empty()
+            && !account
+                .limits
+                .host_regex
+                .iter()
+                .any(|regex| whole(regex, text))
+        {
+            return refuse(
+                RefusalCode::HostNotAllowed,
+                format!("{text:?} does not match any hostRegex of this client"),
+            );
         }
         let number = account.limits.host_number as usize;
         let mut distinct: Vec<&str> = self.names_of(&account.id).collect();
         distinct.sort_unstable();
         distinct.dedup();
         if number > 0 && !distinct.contains(&text.as_str()) && distinct.len() >= number {
-            return refuse(RefusalCode::TooMany, format!("this client may hold {number} host names or prefixes (hostNumber)"));
+            return refuse(
+                RefusalCode::TooMany,
+                format!("this client may hold {number} host names or prefixes (hostNumber)"),
+            );
         }
-        let others = self.sessions.values().flat_map(|held| held.names.iter().map(move |(name, id)| (held, name, id)));
+        let others = self
+            .sessions
+            .values()
+            .flat_map(|held| held.names.iter().map(move |(name, id)| (held, name, id)));
         for (held, other, id) in others {
             let clash = match (name, other) {
                 (Name::Host(a, x), Name::Prefix(b, y)) | (Name::Prefix(b, y), Name::Host(a, x)) => {
-                    a == b && x.split('.').next() == Some(y) && held.session.account.id != account.id
+                    a == b
+                        && x.split('.').next() == Some(y)
+                        && held.session.account.id != account.id
                 }
                 (name, other) => name == other && !shares(session, declared, held, *id),
             };
             if clash {
-                return refuse(taken, format!("{text:?} is already used by another service"));
+                return refuse(
+                    taken,
+                    format!("{text:?} is already used by another service"),
+                );
             }
         }
         Ok(())
     }
 
     fn names_of<'a>(&'a self, id: &'a str) -> impl Iterator<Item = &'a str> {
-        let held = self.sessions.values().filter(move |held| held.session.account.id == id);
-        held.flat_map(|held| &held.names).map(|(name, _)| match name {
-            Name::Host(_, text) | Name::Prefix(_, text) => text.as_str(),
-        })
+        let held = self
+            .sessions
+            .values()
+            .filter(move |held| held.session.account.id == id);
+        held.flat_map(|held| &held.names)
+            .map(|(name, _)| match name {
+                Name::Host(_, text) | Name::Prefix(_, text) => text.as_str(),
+            })
     }
 }
 
@@ -308,9 +432,13 @@ fn shares(session: &Session, declared: &ServiceDecl, held: &Held, id: ServiceId)
     if held.session.key == session.key || held.session.account.id != session.account.id {
         return false;
     }
-    let other = held.services.iter().find(|service| service.declared.id == id);
+    let other = held
+        .services
+        .iter()
+        .find(|service| service.declared.id == id);
     session.account.load_balance
-        || declared.load_balance.is_some() && other.is_some_and(|other| other.declared.load_balance == declared.load_balance)
+        || declared.load_balance.is_some()
+            && other.is_some_and(|other| other.declared.load_balance == declared.load_balance)
 }
 
 impl Registry {
@@ -327,22 +455,36 @@ impl Registry {
         match kind {
             Kind::Http => {
                 let http = self.rules.http.map(|address| url("http", 80, address));
-                http.into_iter().chain(self.rules.https.map(|address| url("https", 443, address))).collect()
+                http.into_iter()
+                    .chain(self.rules.https.map(|address| url("https", 443, address)))
+                    .collect()
             }
-            Kind::Tls => self.rules.sni.map(|address| url("https", 443, address)).into_iter().collect(),
+            Kind::Tls => self
+                .rules
+                .sni
+                .map(|address| url("https", 443, address))
+                .into_iter()
+                .collect(),
         }
     }
 }
 
 /// The names a service asks for, with the account's rules applied.
 fn names(account: &Account, declared: &ServiceDecl) -> Result<Vec<Name>, Refusal> {
-    let invalid = |message| Err(Refusal { code: RefusalCode::Invalid, message: Message::new(message) });
+    let invalid = |message| {
+        Err(Refusal {
+            code: RefusalCode::Invalid,
+            message: Message::new(message),
+        })
+    };
     let kinds: &[Kind] = match declared.kind {
         ServiceKind::Http => &[Kind::Http],
         // The client can also dial TLS itself for visitors whose TLS ended at the server.
         ServiceKind::Tls => &[Kind::Tls, Kind::Http],
         ServiceKind::Tcp | ServiceKind::Udp => &[],
-        ServiceKind::Unknown(_) => return invalid("this server does not know this kind of service; update it"),
+        ServiceKind::Unknown(_) => {
+            return invalid("this server does not know this kind of service; update it");
+        }
     };
     let named = declared.host.is_some() || declared.host_prefix.is_some();
     if kinds.is_empty() && named {
@@ -354,11 +496,20 @@ fn names(account: &Account, declared: &ServiceDecl) -> Result<Vec<Name>, Refusal
     let prefix = declared.host_prefix.as_ref().map(|prefix| {
         let id = account.id.to_ascii_lowercase();
         let with_id = account.limits.host_with_id && prefix.as_str() != id;
-        if with_id { format!("{id}-{}", prefix.as_str()) } else { prefix.as_str().to_owned() }
+        if with_id {
+            format!("{id}-{}", prefix.as_str())
+        } else {
+            prefix.as_str().to_owned()
+        }
     });
     let mut names = Vec::new();
     for kind in kinds {
-        names.extend(declared.host.as_ref().map(|host| Name::Host(*kind, host.as_str().to_owned())));
+        names.extend(
+            declared
+                .host
+                .as_ref()
+                .map(|host| Name::Host(*kind, host.as_str().to_owned())),
+        );
         names.extend(prefix.clone().map(|prefix| Name::Prefix(*kind, prefix)));
     }
     Ok(names)
@@ -367,13 +518,19 @@ fn names(account: &Account, declared: &ServiceDecl) -> Result<Vec<Name>, Refusal
 fn service(session: &Arc<Session>, declared: &ServiceDecl) -> Service {
     let account = &session.account;
     let pacer = |whole: &Option<Arc<Pacer>>| {
-        declared.bandwidth.map(|bandwidth| Arc::new(Pacer::new(bandwidth, whole.clone()))).or_else(|| whole.clone())
+        declared
+            .bandwidth
+            .map(|bandwidth| Arc::new(Pacer::new(bandwidth, whole.clone())))
+            .or_else(|| whole.clone())
     };
     Service {
         session: Arc::clone(session),
         upload: pacer(&account.upload),
         download: pacer(&account.download),
-        traffic: Arc::new(Traffic { parent: Some(Arc::clone(&account.traffic)), ..Traffic::default() }),
+        traffic: Arc::new(Traffic {
+            parent: Some(Arc::clone(&account.traffic)),
+            ..Traffic::default()
+        }),
         visitors_total: AtomicU64::new(0),
         endpoints: OnceLock::new(),
         declared: declared.clone(),
@@ -381,5 +538,7 @@ fn service(session: &Arc<Session>, declared: &ServiceDecl) -> Service {
 }
 
 fn whole(regex: &regex::Regex, text: &str) -> bool {
-    regex.find(text).is_some_and(|found| found.start() == 0 && found.end() == text.len())
+    regex
+        .find(text)
+        .is_some_and(|found| found.start() == 0 && found.end() == text.len())
 }

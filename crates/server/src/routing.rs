@@ -1,7 +1,7 @@
 //! The live snapshot: which service answers for a host name. Data threads load it without waiting; the registry replaces it.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering::Relaxed},
@@ -26,6 +26,8 @@ pub(crate) struct Table {
     pub(crate) prefixes: HashMap<(Kind, String), Route>,
     /// Ids that may connect but are not connected; asking for them is a matter of time, not a mistake.
     pub(crate) expected: Arc<dyn Expected>,
+    /// Ids of clients that are connected: what they do not serve does not exist.
+    pub(crate) connected: HashSet<String>,
 }
 
 /// Which ids could come.
@@ -42,7 +44,10 @@ pub(crate) struct Route {
 
 impl Clone for Route {
     fn clone(&self) -> Self {
-        Self { services: self.services.clone(), turn: AtomicUsize::new(self.turn.load(Relaxed)) }
+        Self {
+            services: self.services.clone(),
+            turn: AtomicUsize::new(self.turn.load(Relaxed)),
+        }
     }
 }
 
@@ -50,9 +55,15 @@ impl Route {
     /// The next service in turn, one whose client is connected if there is any.
     pub(crate) fn pick(&self) -> Option<&Arc<Service>> {
         let n = self.services.len();
-        let first = if n > 1 { self.turn.fetch_add(1, Relaxed) } else { 0 };
+        let first = if n > 1 {
+            self.turn.fetch_add(1, Relaxed)
+        } else {
+            0
+        };
         let in_turn = || (0..n).map(|step| &self.services[(first.wrapping_add(step)) % n]);
-        in_turn().find(|service| service.session.link_count() > 0).or_else(|| in_turn().next())
+        in_turn()
+            .find(|service| service.session.link_count() > 0)
+            .or_else(|| in_turn().next())
     }
 }
 
@@ -67,7 +78,12 @@ pub(crate) enum Found {
 
 impl Table {
     pub(crate) fn new(expected: Arc<dyn Expected>) -> Self {
-        Self { hosts: HashMap::new(), prefixes: HashMap::new(), expected }
+        Self {
+            hosts: HashMap::new(),
+            prefixes: HashMap::new(),
+            expected,
+            connected: HashSet::new(),
+        }
     }
 
     /// A full host name wins over a prefix. `prefix` is the first label.
@@ -78,7 +94,12 @@ impl Table {
             .or_else(|| self.prefixes.get(&(kind, prefix?.to_owned())));
         match route.and_then(Route::pick) {
             Some(service) => Found::Service(Arc::clone(service)),
-            None if prefix.is_some_and(|prefix| self.expected.expects(prefix)) => Found::Away,
+            None if prefix.is_some_and(|prefix| {
+                self.expected.expects(prefix) && !self.connected.contains(prefix)
+            }) =>
+            {
+                Found::Away
+            }
             None => Found::Nothing,
         }
     }

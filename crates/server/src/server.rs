@@ -9,7 +9,10 @@ use std::{
 
 use net::{
     Shutdown, WorkerHandle, Workers,
-    tls::{MinVersion, TlsAcceptor, TlsClientOptions, TlsConfigError, TlsConnector, TlsFileError, TlsServerOptions, UnknownName},
+    tls::{
+        MinVersion, TlsAcceptor, TlsClientOptions, TlsConfigError, TlsConnector, TlsFileError,
+        TlsServerOptions, UnknownName,
+    },
 };
 use tunnel::{ControlMessage, Drain, Message};
 
@@ -99,21 +102,37 @@ impl Server {
     /// # Errors
     /// [`StartError`].
     pub fn start(config: config::Server) -> Result<Self, StartError> {
-        let count = config.workers.map_or_else(net::default_worker_count, usize::from);
+        let count = config
+            .workers
+            .map_or_else(net::default_worker_count, usize::from);
         let tls = acceptor(&config)?;
         let listeners = ingress::Listeners::bind(&config, count)?;
         let keys = Keys::new(&config)?;
         let auth_api = match &config.auth_api {
-            Some(url) => Some(AuthApi::new(url.clone(), TlsConnector::new(&TlsClientOptions::default())?)),
+            Some(url) => Some(AuthApi::new(
+                url.clone(),
+                TlsConnector::new(&TlsClientOptions::default())?,
+            )),
             None => None,
         };
         let metrics = Arc::new(Metrics::default());
         let workers = Workers::start(count, "gt-server").map_err(StartError::Workers)?;
         let handles = workers.handles().to_vec();
-        let address = [config.listeners.plain, config.listeners.tls, config.listeners.sni].into_iter().flatten().next();
+        let address = [
+            config.listeners.plain,
+            config.listeners.tls,
+            config.listeners.sni,
+        ]
+        .into_iter()
+        .flatten()
+        .next();
         let address = address.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |address| address.ip());
         let serve_on = handles.clone();
-        let ports = Ports::new(address, count, Box::new(move |port, sockets| ingress::serve_port(&serve_on, &port, sockets)));
+        let ports = Ports::new(
+            address,
+            count,
+            Box::new(move |port, sockets| ingress::serve_port(&serve_on, &port, sockets)),
+        );
         let rules = Rules {
             workers: count,
             expected: Arc::new(Users::new(&config)),
@@ -157,7 +176,10 @@ impl Server {
     pub fn stop(self, patience: Duration) {
         let Self { shared, workers } = self;
         shared.stopping.trigger();
-        let drain = ControlMessage::Drain(Drain { deadline: patience, reason: Message::new("the server stops") });
+        let drain = ControlMessage::Drain(Drain {
+            deadline: patience,
+            reason: Message::new("the server stops"),
+        });
         shared.on_each(move |worker| links::broadcast(worker, &drain));
         let deadline = Instant::now() + patience;
         while shared.metrics.streams_open.get() > 0 && Instant::now() < deadline {
@@ -199,9 +221,15 @@ fn acceptor(config: &config::Server) -> Result<Option<TlsAcceptor>, StartError> 
     if config.listeners.tls.is_none() {
         return Ok(None);
     }
-    let load = |files: &config::Certificate| net::tls::load_certificates(&files.cert_file, &files.key_file);
+    let load = |files: &config::Certificate| {
+        net::tls::load_certificates(&files.cert_file, &files.key_file)
+    };
     let options = TlsServerOptions {
-        certificates: config.certificates.iter().map(load).collect::<Result<_, _>>()?,
+        certificates: config
+            .certificates
+            .iter()
+            .map(load)
+            .collect::<Result<_, _>>()?,
         min_version: match config.tls_min_version {
             config::TlsVersion::V1_2 => MinVersion::Tls12,
             config::TlsVersion::V1_3 => MinVersion::Tls13,

@@ -36,7 +36,11 @@ pub(crate) struct Account {
 
 impl Account {
     pub(crate) fn new(id: &str, limits: Limits, load_balance: bool) -> Self {
-        let pacer = || limits.speed.map(|speed| Arc::new(Pacer::new(speed.get(), None)));
+        let pacer = || {
+            limits
+                .speed
+                .map(|speed| Arc::new(Pacer::new(speed.get(), None)))
+        };
         Self {
             id: id.to_owned(),
             upload: pacer(),
@@ -52,7 +56,9 @@ impl Account {
     /// Takes a place for one stream, if there is one.
     pub(crate) fn enter(self: &Arc<Self>) -> Option<StreamPlace> {
         let limit = self.limits.streams;
-        self.streams.fetch_update(Relaxed, Relaxed, |n| (n < limit).then_some(n + 1)).ok()?;
+        self.streams
+            .fetch_update(Relaxed, Relaxed, |n| (n < limit).then_some(n + 1))
+            .ok()?;
         self.streams_total.fetch_add(1, Relaxed);
         Some(StreamPlace(Arc::clone(self)))
     }
@@ -84,7 +90,12 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    pub(crate) fn new(key: SessionKey, id: SessionId, account: Arc<Account>, workers: usize) -> Self {
+    pub(crate) fn new(
+        key: SessionKey,
+        id: SessionId,
+        account: Arc<Account>,
+        workers: usize,
+    ) -> Self {
         Self {
             key,
             id,
@@ -109,16 +120,29 @@ impl Session {
     /// A worker that holds a link; the search begins at `from`, so that work spreads.
     pub(crate) fn worker_with_link(&self, from: usize) -> Option<usize> {
         let n = self.links.len();
-        (0..n).map(|step| (from + step) % n).find(|worker| self.has_link_on(*worker))
+        (0..n)
+            .map(|step| (from + step) % n)
+            .find(|worker| self.has_link_on(*worker))
     }
 
     /// The worker that should get the next link: the one with the fewest, `here` if it is among them. The link is counted at once.
     pub(crate) fn place_link(&self, here: usize) -> LinkPlace<'_> {
-        let fewest = self.links.iter().map(|links| links.load(Relaxed)).min().unwrap_or(0);
+        let fewest = self
+            .links
+            .iter()
+            .map(|links| links.load(Relaxed))
+            .min()
+            .unwrap_or(0);
         let fits = |worker: &usize| self.links[*worker].load(Relaxed) == fewest;
-        let worker = Some(here).filter(fits).or_else(|| (0..self.links.len()).find(fits)).unwrap_or(here);
+        let worker = Some(here)
+            .filter(fits)
+            .or_else(|| (0..self.links.len()).find(fits))
+            .unwrap_or(here);
         self.links[worker].fetch_add(1, Relaxed);
-        LinkPlace { session: self, worker }
+        LinkPlace {
+            session: self,
+            worker,
+        }
     }
 
     /// Counts the session's links, for the log.
@@ -178,6 +202,7 @@ impl Service {
     pub(crate) fn admits(&self, visitor: IpAddr) -> bool {
         let visitor = visitor.to_canonical();
         let ServiceDecl { allow, deny, .. } = &self.declared;
-        !deny.iter().any(|net| net.contains(visitor)) && (allow.is_empty() || allow.iter().any(|net| net.contains(visitor)))
+        !deny.iter().any(|net| net.contains(visitor))
+            && (allow.is_empty() || allow.iter().any(|net| net.contains(visitor)))
     }
 }

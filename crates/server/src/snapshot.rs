@@ -81,30 +81,45 @@ impl Shared {
                 sent_bytes,
             }
         });
-        let sessions = self.registry.sessions().into_iter().map(|(session, services)| SessionSnapshot {
-            client: session.account.id.clone(),
-            links: session.link_count(),
-            services: services
-                .into_iter()
-                .map(|service| {
-                    let (received_bytes, sent_bytes) = bytes(&service.traffic);
-                    ServiceSnapshot {
-                        name: service.declared.name.as_str().to_owned(),
-                        kind: service.declared.kind.to_string(),
-                        endpoints: service.endpoints.get().cloned().unwrap_or_default(),
-                        visitors_total: service.visitors_total.load(Relaxed),
-                        received_bytes,
-                        sent_bytes,
-                    }
-                })
-                .collect(),
-        });
+        let sessions = self
+            .registry
+            .sessions()
+            .into_iter()
+            .map(|(session, services)| SessionSnapshot {
+                client: session.account.id.clone(),
+                links: session.link_count(),
+                services: services
+                    .into_iter()
+                    .map(|service| {
+                        let (received_bytes, sent_bytes) = bytes(&service.traffic);
+                        ServiceSnapshot {
+                            name: service.declared.name.as_str().to_owned(),
+                            kind: service.declared.kind.to_string(),
+                            endpoints: service.endpoints.get().cloned().unwrap_or_default(),
+                            visitors_total: service.visitors_total.load(Relaxed),
+                            received_bytes,
+                            sent_bytes,
+                        }
+                    })
+                    .collect(),
+            });
         let mut clients: Vec<_> = clients.collect();
         clients.sort_by(|a, b| a.id.cmp(&b.id));
         let mut sessions: Vec<_> = sessions.collect();
         sessions.sort_by(|a, b| a.client.cmp(&b.client));
         let mut metrics = self.metrics.list();
-        metrics.push(("sessions_open", "Clients with a link, or within the time for coming back.", "gauge", sessions.len() as u64));
-        Snapshot { uptime: self.started.elapsed(), stopping: self.stopping.is_triggered(), metrics, clients, sessions }
+        metrics.push((
+            "sessions_open",
+            "Clients with a link, or within the time for coming back.",
+            "gauge",
+            sessions.len() as u64,
+        ));
+        Snapshot {
+            uptime: self.started.elapsed(),
+            stopping: self.stopping.is_triggered(),
+            metrics,
+            clients,
+            sessions,
+        }
     }
 }

@@ -1,11 +1,6 @@
 //! One data thread's part of the server: the links that were placed on it.
 
-use std::{
-    cell::RefCell,
-    collections::HashMap,
-    rc::Rc,
-    sync::Arc,
-};
+use std::{cell::RefCell, collections::HashMap, rc::Rc, sync::Arc};
 
 use link::Link;
 
@@ -25,7 +20,11 @@ thread_local! {
 impl Worker {
     /// Makes this thread a worker of the server; done once, before anything else runs on it.
     pub(crate) fn install(index: usize, server: Arc<Shared>) {
-        let worker = Rc::new(Self { index, server, links: RefCell::default() });
+        let worker = Rc::new(Self {
+            index,
+            server,
+            links: RefCell::default(),
+        });
         CURRENT.with_borrow_mut(|current| *current = Some(worker));
     }
 
@@ -35,7 +34,11 @@ impl Worker {
     }
 
     pub(crate) fn add_link(&self, session: SessionKey, link: Link) {
-        self.links.borrow_mut().entry(session).or_default().push(link);
+        self.links
+            .borrow_mut()
+            .entry(session)
+            .or_default()
+            .push(link);
     }
 
     pub(crate) fn remove_link(&self, session: SessionKey, link: &Link) {
@@ -54,7 +57,11 @@ impl Worker {
         let of_session = links.get(&session)?;
         match of_session.as_slice() {
             [only] => Some(only).filter(|link| link.is_open()).cloned(),
-            several => several.iter().filter(|link| link.is_open()).min_by_key(|link| link.stream_count()).cloned(),
+            several => several
+                .iter()
+                .filter(|link| link.is_open())
+                .min_by_key(|link| link.stream_count())
+                .cloned(),
         }
     }
 

@@ -89,7 +89,9 @@ pub async fn accept_protocol(
         Ok(mut response) => {
             if let Some(protocol) = protocol {
                 let value = header::HeaderValue::from_static(protocol);
-                response.headers_mut().insert(header::SEC_WEBSOCKET_PROTOCOL, value);
+                response
+                    .headers_mut()
+                    .insert(header::SEC_WEBSOCKET_PROTOCOL, value);
             }
             let mut bytes = Vec::with_capacity(160);
             server::write_response(&mut bytes, &response).map(|()| bytes)

@@ -7,7 +7,7 @@ mod frame;
 mod handshake;
 pub(crate) mod stream;
 
-pub use handshake::{MAX_HEAD, WsError, accept, connect, accept_protocol, connect_protocol};
+pub use handshake::{MAX_HEAD, WsError, accept, accept_protocol, connect, connect_protocol};
 
 #[cfg(doc)]
 use crate::Stream;

@@ -96,40 +96,65 @@ impl Vouched {
 
 impl AuthApi {
     pub(crate) fn new(url: Url, tls: TlsConnector) -> Self {
-        Self { url, tls, known: Mutex::default() }
+        Self {
+            url,
+            tls,
+            known: Mutex::default(),
+        }
     }
 
     /// `None`: the service does not know the client, or its proof is wrong.
-    pub(crate) async fn ask(&self, request: &AuthRequest, address: IpAddr) -> Result<Option<Vouched>, ApiError> {
+    pub(crate) async fn ask(
+        &self,
+        request: &AuthRequest,
+        address: IpAddr,
+    ) -> Result<Option<Vouched>, ApiError> {
         let id = request.client.id.as_str();
         // A key that does not fit may be an old one.
-        if let Some(vouched) = self.remembered(id).filter(|vouched| vouched.key.as_ref().is_some_and(|key| request.verify(key))) {
+        if let Some(vouched) = self
+            .remembered(id)
+            .filter(|vouched| vouched.key.as_ref().is_some_and(|key| request.verify(key)))
+        {
             return Ok(Some(vouched));
         }
-        let question =
-            Question { id, address, transcript: request.transcript.to_hex(), proof: request.proof.to_hex() };
-        let json = serde_json::to_vec(&question).map_err(|error| ApiError::Answer(error.to_string()))?;
-        let answer = tokio::time::timeout(TIMEOUT, net::fetch(&self.url, Some(json), &self.tls)).await;
+        let question = Question {
+            id,
+            address,
+            transcript: request.transcript.to_hex(),
+            proof: request.proof.to_hex(),
+        };
+        let json =
+            serde_json::to_vec(&question).map_err(|error| ApiError::Answer(error.to_string()))?;
+        let answer =
+            tokio::time::timeout(TIMEOUT, net::fetch(&self.url, Some(json), &self.tls)).await;
         let answer = answer.map_err(|_| ApiError::Timeout)??;
         match answer.status {
             200 => {}
             401 | 403 | 404 => return Ok(None),
             status => return Err(ApiError::Status(status)),
         }
-        let reply: Reply = serde_json::from_slice(&answer.body).map_err(|error| ApiError::Answer(error.to_string()))?;
+        let reply: Reply = serde_json::from_slice(&answer.body)
+            .map_err(|error| ApiError::Answer(error.to_string()))?;
         if !reply.ok {
             return Ok(None);
         }
         let key = reply.key.as_deref().map(Key::from_hex).transpose();
         let key = key.map_err(|error| ApiError::Answer(error.to_string()))?;
-        let vouched = Vouched { key, load_balance: reply.load_balance, reply };
+        let vouched = Vouched {
+            key,
+            load_balance: reply.load_balance,
+            reply,
+        };
         self.remember(id, &vouched);
         Ok(Some(vouched))
     }
 
     fn remembered(&self, id: &str) -> Option<Vouched> {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.get(id).filter(|(_, until)| *until > Instant::now()).map(|(vouched, _)| vouched.clone())
+        known
+            .get(id)
+            .filter(|(_, until)| *until > Instant::now())
+            .map(|(vouched, _)| vouched.clone())
     }
 
     fn remember(&self, id: &str, vouched: &Vouched) {

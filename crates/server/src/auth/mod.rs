@@ -32,10 +32,18 @@ pub(crate) struct Keys(HashMap<String, Key>);
 impl Keys {
     pub(crate) fn new(config: &config::Server) -> Result<Self, tunnel::InvalidValue> {
         let derive = |(id, user): (&config::Id, &config::User)| {
-            let key = Key::derive(&tunnel::Secret::new(user.secret.expose())?, &ClientId::new(id.as_str())?);
+            let key = Key::derive(
+                &tunnel::Secret::new(user.secret.expose())?,
+                &ClientId::new(id.as_str())?,
+            );
             Ok((id.as_str().to_owned(), key))
         };
-        config.users.iter().map(derive).collect::<Result<_, _>>().map(Self)
+        config
+            .users
+            .iter()
+            .map(derive)
+            .collect::<Result<_, _>>()
+            .map(Self)
     }
 }
 
@@ -45,7 +53,13 @@ pub(crate) struct Users(HashMap<String, ()>);
 
 impl Users {
     pub(crate) fn new(config: &config::Server) -> Self {
-        Self(config.users.keys().map(|id| (id.as_str().to_ascii_lowercase(), ())).collect())
+        Self(
+            config
+                .users
+                .keys()
+                .map(|id| (id.as_str().to_ascii_lowercase(), ()))
+                .collect(),
+        )
     }
 }
 
@@ -60,7 +74,8 @@ pub(crate) async fn decide(server: &Shared, request: &AuthRequest, address: IpAd
     let id = request.client.id.as_str();
     if let Some(wait) = server.throttle.wait(address, id, Instant::now()) {
         server.metrics.auth_throttled_total.add_one();
-        let rejection = Rejection::new(RejectCode::Throttled, "too many failed attempts").retry_after(wait);
+        let rejection =
+            Rejection::new(RejectCode::Throttled, "too many failed attempts").retry_after(wait);
         return Decision::Refused(rejection);
     }
     let decision = look_up(server, request, id, address).await;
@@ -77,7 +92,12 @@ pub(crate) async fn decide(server: &Shared, request: &AuthRequest, address: IpAd
 
 async fn look_up(server: &Shared, request: &AuthRequest, id: &str, address: IpAddr) -> Decision {
     let config = &server.config;
-    if let (Some(key), Some(user)) = (server.keys.0.get(id), config::Id::new(id).ok().and_then(|id| config.users.get(&id))) {
+    if let (Some(key), Some(user)) = (
+        server.keys.0.get(id),
+        config::Id::new(id)
+            .ok()
+            .and_then(|id| config.users.get(&id)),
+    ) {
         if !request.verify(key) {
             return Decision::WrongSecret(key.clone());
         }
@@ -88,7 +108,8 @@ async fn look_up(server: &Shared, request: &AuthRequest, id: &str, address: IpAd
         let answer = Box::pin(api.ask(request, address)).await;
         match answer {
             Ok(Some(vouched)) => {
-                let make = || Account::new(id, vouched.limits(&config.defaults), vouched.load_balance);
+                let make =
+                    || Account::new(id, vouched.limits(&config.defaults), vouched.load_balance);
                 let account = server.registry.account(id, make);
                 return match vouched.key {
                     Some(key) if request.verify(&key) => Decision::Known(key, account),

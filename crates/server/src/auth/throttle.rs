@@ -27,7 +27,12 @@ struct Record {
 impl Throttle {
     /// `failures` of 0 turns it off.
     pub(crate) fn new(config: &config::Throttle) -> Self {
-        Self { failures: config.failures, block: config.block, addresses: Mutex::default(), ids: Mutex::default() }
+        Self {
+            failures: config.failures,
+            block: config.block,
+            addresses: Mutex::default(),
+            ids: Mutex::default(),
+        }
     }
 
     /// How long this address or id must still wait, if it must. An id waits only after ten times as many failures as an address, and
@@ -36,7 +41,9 @@ impl Throttle {
         if self.failures == 0 {
             return None;
         }
-        let blocked = |record: Option<&Record>| record.and_then(|record| record.blocked_until.checked_duration_since(now));
+        let blocked = |record: Option<&Record>| {
+            record.and_then(|record| record.blocked_until.checked_duration_since(now))
+        };
         let by_address = blocked(lock(&self.addresses).get(&network(address)));
         let by_id = blocked(lock(&self.ids).get(id));
         by_address.max(by_id).filter(|wait| !wait.is_zero())
@@ -47,8 +54,20 @@ impl Throttle {
         if self.failures == 0 {
             return;
         }
-        self.record(&mut lock(&self.addresses), network(address), self.failures, self.block, now);
-        self.record(&mut lock(&self.ids), id.to_owned(), self.failures.saturating_mul(10), ID_BLOCK, now);
+        self.record(
+            &mut lock(&self.addresses),
+            network(address),
+            self.failures,
+            self.block,
+            now,
+        );
+        self.record(
+            &mut lock(&self.ids),
+            id.to_owned(),
+            self.failures.saturating_mul(10),
+            ID_BLOCK,
+            now,
+        );
     }
 
     /// The proof was right: the address has paid. The id's count stays, because the owner's success says nothing about the guesser.
@@ -56,17 +75,31 @@ impl Throttle {
         lock(&self.addresses).remove(&network(address));
     }
 
-    fn record<K: Hash + Eq + Clone>(&self, records: &mut HashMap<K, Record>, key: K, allowed: u32, longest: Duration, now: Instant) {
+    fn record<K: Hash + Eq + Clone>(
+        &self,
+        records: &mut HashMap<K, Record>,
+        key: K,
+        allowed: u32,
+        longest: Duration,
+        now: Instant,
+    ) {
         if records.len() >= MOST_RECORDS {
             records.retain(|_, record| record.forget_at > now);
         }
         if records.len() >= MOST_RECORDS
             && !records.contains_key(&key)
-            && let Some(oldest) = records.iter().min_by_key(|(_, record)| record.forget_at).map(|(key, _)| key.clone())
+            && let Some(oldest) = records
+                .iter()
+                .min_by_key(|(_, record)| record.forget_at)
+                .map(|(key, _)| key.clone())
         {
             records.remove(&oldest);
         }
-        let fresh = Record { failures: 0, blocked_until: now, forget_at: now };
+        let fresh = Record {
+            failures: 0,
+            blocked_until: now,
+            forget_at: now,
+        };
         let record = records.entry(key).or_insert(fresh);
         if record.forget_at < now {
             *record = fresh;
@@ -108,7 +141,10 @@ mod tests {
     use super::*;
 
     fn throttle() -> Throttle {
-        Throttle::new(&config::Throttle { failures: 3, block: Duration::from_secs(300) })
+        Throttle::new(&config::Throttle {
+            failures: 3,
+            block: Duration::from_secs(300),
+        })
     }
 
     #[test]
@@ -121,7 +157,10 @@ mod tests {
         let first = throttle.wait(address, "d", now).expect("blocked");
         throttle.failed(address, "d", now);
         assert!(throttle.wait(address, "d", now).expect("blocked") > first);
-        assert_eq!(throttle.wait(address, "d", now + Duration::from_secs(301)), None);
+        assert_eq!(
+            throttle.wait(address, "d", now + Duration::from_secs(301)),
+            None
+        );
     }
 
     #[test]

@@ -35,7 +35,9 @@ pub(crate) async fn read_until<T, E>(
             }
         }
     };
-    tokio::time::timeout(limit, reading).await.unwrap_or(Err(Unread::TooSlow))
+    tokio::time::timeout(limit, reading)
+        .await
+        .unwrap_or(Err(Unread::TooSlow))
 }
 
 async fn more(stream: &mut net::Stream, read: &mut Vec<u8>) -> io::Result<usize> {

@@ -27,7 +27,11 @@ impl Listeners {
     pub(crate) fn bind(config: &config::Server, workers: usize) -> Result<Self, StartError> {
         let bind = |option: &'static str, address: Option<SocketAddr>| {
             let listen = |address| {
-                net::listen_tcp_group(address, workers).map_err(|error| StartError::Listen { option, address, error })
+                net::listen_tcp_group(address, workers).map_err(|error| StartError::Listen {
+                    option,
+                    address,
+                    error,
+                })
             };
             address.map(listen).transpose()
         };
@@ -53,13 +57,19 @@ impl Listeners {
     /// Starts the accept loops. The workers must have been installed.
     pub(crate) fn serve(self, workers: &[WorkerHandle]) {
         if let Some(group) = self.plain {
-            serve_group(workers, group, "addr", |worker, stream, address| plain::visit(worker, stream, address));
+            serve_group(workers, group, "addr", |worker, stream, address| {
+                plain::visit(worker, stream, address)
+            });
         }
         if let Some(group) = self.tls {
-            serve_group(workers, group, "tlsAddr", |worker, stream, address| tls::visit(worker, stream, address));
+            serve_group(workers, group, "tlsAddr", |worker, stream, address| {
+                tls::visit(worker, stream, address)
+            });
         }
         if let Some(group) = self.sni {
-            serve_group(workers, group, "sniAddr", |worker, stream, address| sni::visit(worker, stream, address));
+            serve_group(workers, group, "sniAddr", |worker, stream, address| {
+                sni::visit(worker, stream, address)
+            });
         }
     }
 }
@@ -80,7 +90,9 @@ where
             tracing::info!(option, %address, "listening");
         }
         let _ = handle.spawn(move || async move {
-            let Some(worker) = Worker::current() else { return };
+            let Some(worker) = Worker::current() else {
+                return;
+            };
             let stop = worker.server.stopping.clone();
             accept_until(&worker, listener, &stop, visit).await;
         });
@@ -88,8 +100,12 @@ where
 }
 
 /// Accepts until told to stop; each connection gets a task of its own.
-async fn accept_until<F, Fut>(worker: &Rc<Worker>, listener: std::net::TcpListener, stop: &Shutdown, visit: F)
-where
+async fn accept_until<F, Fut>(
+    worker: &Rc<Worker>,
+    listener: std::net::TcpListener,
+    stop: &Shutdown,
+    visit: F,
+) where
     F: Fn(Rc<Worker>, Stream, SocketAddr) -> Fut,
     Fut: Future<Output = ()> + 'static,
 {
@@ -108,7 +124,9 @@ where
                 let _ = net::tune_visitor(&stream);
                 tokio::task::spawn_local(visit(Rc::clone(worker), stream, address));
             }
-            Err(error) => return tracing::error!(%error, "a listener has failed and accepts no more"),
+            Err(error) => {
+                return tracing::error!(%error, "a listener has failed and accepts no more");
+            }
         }
     }
 }

@@ -1,9 +1,6 @@
 //! The shared port: HTTP visitors and links, told apart by their first bytes. Also what comes out of TLS.
 
-use std::{
-    net::SocketAddr,
-    rc::Rc,
-};
+use std::{net::SocketAddr, rc::Rc};
 
 use sniff::{
     Classified, classify,
@@ -48,7 +45,11 @@ enum Understood {
     Visit(Box<Visit>, std::sync::Arc<crate::session::Service>),
 }
 
-async fn understand(worker: &Rc<Worker>, mut stream: net::Stream, address: SocketAddr) -> Understood {
+async fn understand(
+    worker: &Rc<Worker>,
+    mut stream: net::Stream,
+    address: SocketAddr,
+) -> Understood {
     let server = &worker.server;
     let mut read = Vec::new();
     let magic = &tunnel::MAGIC;
@@ -56,14 +57,15 @@ async fn understand(worker: &Rc<Worker>, mut stream: net::Stream, address: Socke
         Classified::NeedMore => Ok(None),
         classified => Ok::<_, ()>(Some(classified)),
     };
-    let classified = match read_until(&mut stream, &mut read, server.config.timeouts.header, sniff).await {
-        Ok(classified) => classified,
-        Err(Unread::TooSlow) => {
-            server.metrics.header_timeouts_total.add_one();
-            return Understood::Nothing;
-        }
-        Err(_) => return Understood::Nothing,
-    };
+    let classified =
+        match read_until(&mut stream, &mut read, server.config.timeouts.header, sniff).await {
+            Ok(classified) => classified,
+            Err(Unread::TooSlow) => {
+                server.metrics.header_timeouts_total.add_one();
+                return Understood::Nothing;
+            }
+            Err(_) => return Understood::Nothing,
+        };
     match classified {
         Classified::Link => Understood::Link(stream.with_prefix(read)),
         Classified::Http1 => http1(worker, stream, read, address).await,
@@ -83,17 +85,32 @@ async fn understand(worker: &Rc<Worker>, mut stream: net::Stream, address: Socke
     }
 }
 
-async fn http1(worker: &Rc<Worker>, mut stream: net::Stream, mut read: Vec<u8>, address: SocketAddr) -> Understood {
+async fn http1(
+    worker: &Rc<Worker>,
+    mut stream: net::Stream,
+    mut read: Vec<u8>,
+    address: SocketAddr,
+) -> Understood {
     let server = &worker.server;
     let mut sniffer = HeadSniffer::new(Limits::default(), &server.config.http_mux_header);
-    let sniffed =
-        read_until(&mut stream, &mut read, server.config.timeouts.header, |bytes| sniffer.advance(bytes)).await;
+    let sniffed = read_until(
+        &mut stream,
+        &mut read,
+        server.config.timeouts.header,
+        |bytes| sniffer.advance(bytes),
+    )
+    .await;
     let head = match sniffed {
         Ok(head) => head,
         Err(Unread::Gone) => return Understood::Nothing,
         Err(Unread::TooSlow) => {
             server.metrics.header_timeouts_total.add_one();
-            let answer = Answer { status: 408, reason: "Request Timeout", text: "The request head did not come in time.", retry_after: None };
+            let answer = Answer {
+                status: 408,
+                reason: "Request Timeout",
+                text: "The request head did not come in time.",
+                retry_after: None,
+            };
             send_and_close(&mut stream, &answer.render(Form::default())).await;
             return Understood::Nothing;
         }
@@ -102,14 +119,20 @@ async fn http1(worker: &Rc<Worker>, mut stream: net::Stream, mut read: Vec<u8>, 
                 server.metrics.header_too_large_total.add_one();
             }
             let text = error.to_string();
-            let answer = Answer { status: error.status(), reason: reason(error.status()), text: &text, retry_after: None };
+            let answer = Answer {
+                status: error.status(),
+                reason: reason(error.status()),
+                text: &text,
+                retry_after: None,
+            };
             send_and_close(&mut stream, &answer.render(Form::default())).await;
             return Understood::Nothing;
         }
     };
     if is_link(&head, &read) {
         let head = std::mem::take(&mut read);
-        return match net::ws::accept_protocol(stream, &head, Some(tunnel::WEBSOCKET_PROTOCOL)).await {
+        return match net::ws::accept_protocol(stream, &head, Some(tunnel::WEBSOCKET_PROTOCOL)).await
+        {
             Ok(stream) => Understood::Link(stream),
             Err(error) => {
                 tracing::info!(%error, peer = %address, "a link over WebSocket was not established");
@@ -117,9 +140,15 @@ async fn http1(worker: &Rc<Worker>, mut stream: net::Stream, mut read: Vec<u8>, 
             }
         };
     }
-    let form = Form { html: head.accepts_html(&read), head_only: head.method(&read) == "HEAD" };
+    let form = Form {
+        html: head.accepts_html(&read),
+        head_only: head.method(&read) == "HEAD",
+    };
     let (host, prefix) = names(&head);
-    let found = server.registry.table().find(Kind::Http, &host, prefix.as_deref());
+    let found = server
+        .registry
+        .table()
+        .find(Kind::Http, &host, prefix.as_deref());
     let visit = Visit {
         local: stream.local_addr().unwrap_or(address),
         stream,
@@ -132,11 +161,21 @@ async fn http1(worker: &Rc<Worker>, mut stream: net::Stream, mut read: Vec<u8>, 
     decide(worker, visit, found).await
 }
 
-async fn http2(worker: &Rc<Worker>, mut stream: net::Stream, mut read: Vec<u8>, address: SocketAddr) -> Understood {
+async fn http2(
+    worker: &Rc<Worker>,
+    mut stream: net::Stream,
+    mut read: Vec<u8>,
+    address: SocketAddr,
+) -> Understood {
     let server = &worker.server;
     let mut sniffer = sniff::h2::HeadersSniffer::default();
-    let sniffed =
-        read_until(&mut stream, &mut read, server.config.timeouts.header, |bytes| sniffer.advance(bytes)).await;
+    let sniffed = read_until(
+        &mut stream,
+        &mut read,
+        server.config.timeouts.header,
+        |bytes| sniffer.advance(bytes),
+    )
+    .await;
     let authority = match sniffed {
         Ok(authority) => authority,
         Err(Unread::Gone) => return Understood::Nothing,
@@ -149,8 +188,14 @@ async fn http2(worker: &Rc<Worker>, mut stream: net::Stream, mut read: Vec<u8>, 
             return Understood::Nothing;
         }
     };
-    let (host, prefix) = (authority.host().to_owned(), authority.first_label().map(str::to_owned));
-    let found = server.registry.table().find(Kind::Http, &host, prefix.as_deref());
+    let (host, prefix) = (
+        authority.host().to_owned(),
+        authority.first_label().map(str::to_owned),
+    );
+    let found = server
+        .registry
+        .table()
+        .find(Kind::Http, &host, prefix.as_deref());
     let visit = Visit {
         local: stream.local_addr().unwrap_or(address),
         stream,
@@ -175,8 +220,17 @@ async fn decide(worker: &Worker, visit: Visit, found: Found) -> Understood {
         Found::Nothing => {
             metrics.no_route_total.add_one();
             let host = visit.server_name.clone().unwrap_or_default();
-            let text = format!("No service here answers for the host {host:?}. Check the name, or whether its client is connected.");
-            visit.refuse(&Answer { status: 404, reason: "Not Found", text: &text, retry_after: None }).await;
+            let text = format!(
+                "No service here answers for the host {host:?}. Check the name, or whether its client is connected."
+            );
+            visit
+                .refuse(&Answer {
+                    status: 404,
+                    reason: "Not Found",
+                    text: &text,
+                    retry_after: None,
+                })
+                .await;
             Understood::Nothing
         }
     }
@@ -184,7 +238,10 @@ async fn decide(worker: &Worker, visit: Visit, found: Found) -> Understood {
 
 fn names(head: &Head) -> (String, Option<String>) {
     match head.authority() {
-        Some(authority) => (authority.host().to_owned(), authority.first_label().map(str::to_owned)),
+        Some(authority) => (
+            authority.host().to_owned(),
+            authority.first_label().map(str::to_owned),
+        ),
         None => (String::new(), None),
     }
 }
@@ -193,7 +250,8 @@ fn names(head: &Head) -> (String, Option<String>) {
 fn is_link(head: &Head, read: &[u8]) -> bool {
     head.is_websocket()
         && head.headers(read).any(|(name, value)| {
-            name.eq_ignore_ascii_case("sec-websocket-protocol") && value == tunnel::WEBSOCKET_PROTOCOL.as_bytes()
+            name.eq_ignore_ascii_case("sec-websocket-protocol")
+                && value == tunnel::WEBSOCKET_PROTOCOL.as_bytes()
         })
 }
 

@@ -28,12 +28,21 @@ pub(crate) async fn visit(worker: Rc<Worker>, stream: net::Stream, address: Sock
     }
 }
 
-async fn understand(worker: &Worker, mut stream: net::Stream, address: SocketAddr) -> Option<(Box<Visit>, Arc<Service>)> {
+async fn understand(
+    worker: &Worker,
+    mut stream: net::Stream,
+    address: SocketAddr,
+) -> Option<(Box<Visit>, Arc<Service>)> {
     let server = &worker.server;
     let mut sniffer = HelloSniffer::default();
     let mut read = Vec::new();
-    let sniffed =
-        read_until(&mut stream, &mut read, server.config.timeouts.header, |bytes| sniffer.advance(bytes)).await;
+    let sniffed = read_until(
+        &mut stream,
+        &mut read,
+        server.config.timeouts.header,
+        |bytes| sniffer.advance(bytes),
+    )
+    .await;
     let hello = match sniffed {
         Ok(hello) => hello,
         Err(Unread::Gone) => return None,
@@ -52,9 +61,15 @@ async fn understand(worker: &Worker, mut stream: net::Stream, address: SocketAdd
             return None;
         }
     };
-    let authority = hello.server_name.as_deref().and_then(|name| Authority::parse(name).ok());
+    let authority = hello
+        .server_name
+        .as_deref()
+        .and_then(|name| Authority::parse(name).ok());
     let found = authority.as_ref().map_or(Found::Nothing, |name| {
-        server.registry.table().find(Kind::Tls, name.host(), name.first_label())
+        server
+            .registry
+            .table()
+            .find(Kind::Tls, name.host(), name.first_label())
     });
     let refusal = match found {
         Found::Service(service) => {

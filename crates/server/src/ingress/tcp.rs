@@ -20,9 +20,12 @@ pub(crate) fn serve_port(workers: &[WorkerHandle], port: &Arc<Port>, sockets: Op
             for (handle, listener) in workers.iter().zip(listeners) {
                 let port = Arc::clone(port);
                 let _ = handle.spawn(move || async move {
-                    let Some(worker) = Worker::current() else { return };
+                    let Some(worker) = Worker::current() else {
+                        return;
+                    };
                     let (closed, stopping) = (port.closed.clone(), worker.server.stopping.clone());
-                    let visit = |worker, stream, address| visit(worker, Arc::clone(&port), stream, address);
+                    let visit =
+                        |worker, stream, address| visit(worker, Arc::clone(&port), stream, address);
                     tokio::select! {
                         () = accept_until(&worker, listener, &closed, visit) => {}
                         () = stopping.wait() => {}

@@ -22,11 +22,20 @@ use crate::{ports::Port, session::Service, worker::Worker};
 
 /// Serves the socket on a worker that has a link of the service's client; moves when that changes.
 pub(crate) fn serve(workers: &[WorkerHandle], port: Arc<Port>, socket: std::net::UdpSocket) {
-    let target = port.route.load().pick().and_then(|service| service.session.worker_with_link(0)).unwrap_or(0);
-    let Some(handle) = workers.get(target) else { return };
+    let target = port
+        .route
+        .load()
+        .pick()
+        .and_then(|service| service.session.worker_with_link(0))
+        .unwrap_or(0);
+    let Some(handle) = workers.get(target) else {
+        return;
+    };
     let workers = workers.to_vec();
     let _ = handle.spawn(move || async move {
-        let Some(worker) = Worker::current() else { return };
+        let Some(worker) = Worker::current() else {
+            return;
+        };
         let (closed, stopping) = (port.closed.clone(), worker.server.stopping.clone());
         let run = run(&worker, &port, socket);
         let moved = tokio::select! {
@@ -49,7 +58,11 @@ struct Visitor {
 }
 
 /// Returns the socket when the service's links are on another worker.
-async fn run(worker: &Rc<Worker>, port: &Port, socket: std::net::UdpSocket) -> Option<std::net::UdpSocket> {
+async fn run(
+    worker: &Rc<Worker>,
+    port: &Port,
+    socket: std::net::UdpSocket,
+) -> Option<std::net::UdpSocket> {
     let socket = match UdpSocket::from_std(socket) {
         Ok(socket) => Rc::new(socket),
         Err(error) => {
@@ -69,7 +82,9 @@ async fn run(worker: &Rc<Worker>, port: &Port, socket: std::net::UdpSocket) -> O
             }
         };
         // An error here is an answer to an earlier send (ICMP); the socket goes on.
-        let Ok((length, address)) = received else { continue };
+        let Ok((length, address)) = received else {
+            continue;
+        };
         let metrics = &worker.server.metrics;
         let Some(service) = port.route.load().pick().cloned() else {
             metrics.datagrams_dropped_total.add_one();
@@ -81,13 +96,19 @@ async fn run(worker: &Rc<Worker>, port: &Port, socket: std::net::UdpSocket) -> O
         }
         if worker.link(service.session.key).is_none() {
             metrics.datagrams_dropped_total.add_one();
-            if service.session.worker_with_link(worker.index).is_some_and(|other| other != worker.index) {
+            if service
+                .session
+                .worker_with_link(worker.index)
+                .is_some_and(|other| other != worker.index)
+            {
                 drop(visitors);
                 return Rc::into_inner(socket).and_then(|socket| socket.into_std().ok());
             }
             continue;
         }
-        let known = visitors.get(&address).is_some_and(|visitor| !visitor.datagrams.is_closed());
+        let known = visitors
+            .get(&address)
+            .is_some_and(|visitor| !visitor.datagrams.is_closed());
         if !known {
             if visitors.len() >= MOST_VISITORS {
                 metrics.datagrams_dropped_total.add_one();
@@ -95,18 +116,32 @@ async fn run(worker: &Rc<Worker>, port: &Port, socket: std::net::UdpSocket) -> O
             }
             visitors.insert(address, admit(worker, &socket, service, address));
         }
-        let Some(visitor) = visitors.get(&address) else { continue };
+        let Some(visitor) = visitors.get(&address) else {
+            continue;
+        };
         visitor.heard_at.set(Instant::now());
-        if visitor.datagrams.try_send(buffer[..length].to_vec()).is_err() {
+        if visitor
+            .datagrams
+            .try_send(buffer[..length].to_vec())
+            .is_err()
+        {
             metrics.datagrams_dropped_total.add_one();
         }
     }
 }
 
-fn admit(worker: &Rc<Worker>, socket: &Rc<UdpSocket>, service: Arc<Service>, address: SocketAddr) -> Visitor {
+fn admit(
+    worker: &Rc<Worker>,
+    socket: &Rc<UdpSocket>,
+    service: Arc<Service>,
+    address: SocketAddr,
+) -> Visitor {
     let (sender, receiver) = mpsc::channel(QUEUE);
     let heard_at = Rc::new(Cell::new(Instant::now()));
-    let visitor = Visitor { datagrams: sender, heard_at: Rc::clone(&heard_at) };
+    let visitor = Visitor {
+        datagrams: sender,
+        heard_at: Rc::clone(&heard_at),
+    };
     let (worker, socket) = (Rc::clone(worker), Rc::downgrade(socket));
     tokio::task::spawn_local(async move {
         let metrics = &worker.server.metrics;
@@ -129,20 +164,34 @@ async fn carry(
     mut datagrams: mpsc::Receiver<Vec<u8>>,
     heard_at: &Cell<Instant>,
 ) -> io::Result<()> {
-    let link = worker.link(service.session.key).ok_or(io::ErrorKind::NotConnected)?;
+    let link = worker
+        .link(service.session.key)
+        .ok_or(io::ErrorKind::NotConnected)?;
     let mut header = Vec::new();
-    StreamHeader { service: service.declared.id, protocol: StreamProtocol::Udp, visitor: Some(address), local: None, server_name: None }
-        .encode(&mut header);
-    let stream = link.open_stream(&header, Some(Arc::clone(&service.traffic))).map_err(io::Error::other)?;
+    StreamHeader {
+        service: service.declared.id,
+        protocol: StreamProtocol::Udp,
+        visitor: Some(address),
+        local: None,
+        server_name: None,
+    }
+    .encode(&mut header);
+    let stream = link
+        .open_stream(&header, Some(Arc::clone(&service.traffic)))
+        .map_err(io::Error::other)?;
     let metrics = &worker.server.metrics;
     metrics.streams_total.add_one();
-    service.visitors_total.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    service
+        .visitors_total
+        .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     let _open = metrics.streams_open.enter();
     let (mut from_link, mut to_link) = tokio::io::split(stream);
     let inward = async {
         while let Some(datagram) = datagrams.recv().await {
             let length = u16::try_from(datagram.len()).map_err(io::Error::other)?;
-            to_link.write_all(&[&length.to_be_bytes(), datagram.as_slice()].concat()).await?;
+            to_link
+                .write_all(&[&length.to_be_bytes(), datagram.as_slice()].concat())
+                .await?;
         }
         // Forgotten for its silence, or the port is closed.
         Ok(())
@@ -154,7 +203,9 @@ async fn carry(
             datagram.resize(length, 0);
             from_link.read_exact(&mut datagram).await?;
             heard_at.set(Instant::now());
-            let Some(socket) = socket.upgrade() else { return Ok(()) };
+            let Some(socket) = socket.upgrade() else {
+                return Ok(());
+            };
             let _ = socket.send_to(&datagram, address).await;
         }
     };

@@ -216,7 +216,11 @@ impl Accept {
             &grant.max_streams.to_be_bytes(),
         );
         tlv::put_text(&mut out, Self::NOTICE, &grant.notice);
-        tlv::put_option(&mut out, Self::WANTED_LINKS, grant.wanted_links.map(u16::to_be_bytes));
+        tlv::put_option(
+            &mut out,
+            Self::WANTED_LINKS,
+            grant.wanted_links.map(u16::to_be_bytes),
+        );
         let Some(prove) = prove else {
             return frame(ACCEPT, &out);
         };
@@ -241,7 +245,9 @@ impl Accept {
             session: SessionId::from_bytes(fields.array(Self::SESSION, "session")?),
             link_number: u16::from_be_bytes(fields.array(Self::LINK_NUMBER, "link_number")?),
             max_links,
-            wanted_links: fields.optional_array(Self::WANTED_LINKS, "wanted_links")?.map(u16::from_be_bytes),
+            wanted_links: fields
+                .optional_array(Self::WANTED_LINKS, "wanted_links")?
+                .map(u16::from_be_bytes),
             keepalive: Duration::from_millis(keepalive.into()),
             windows: windows(fields, Self::STREAM_WINDOW, Self::LINK_WINDOW)?,
             max_streams: u32::from_be_bytes(fields.array(Self::MAX_STREAMS, "max_streams")?),
