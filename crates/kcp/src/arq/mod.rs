@@ -1,0 +1,533 @@
+//! ARQ: numbered segments, acknowledgements, retransmission. No socket, no clock, no FEC, no encryption.
+//!
+//! Call order: feed datagrams to [`Arq::handle_input`] and passed deadlines to [`Arq::handle_timeout`]; after either, and
+//! after [`Arq::write`] or [`Arq::read`], call [`Arq::poll_transmit`] until it gives nothing, then [`Arq::poll_timeout`]
+//! for the next deadline. No deadline means that nothing will happen by itself: an idle session has no timer.
+
+mod ack;
+mod loss;
+mod recv;
+mod rtt;
+mod segment;
+mod send;
+mod window;
+
+use std::{collections::VecDeque, time::Duration};
+
+pub use self::segment::{Command, Conv, HEADER, Header, Segments, Sn};
+use self::{
+    ack::Acks,
+    loss::LossDetector,
+    recv::{Arrival, Receiver},
+    rtt::{RTT_BELIEVED, Rtt},
+    send::{Loss, SendBuffer, Standing},
+    window::{Probe, Windows},
+};
+use crate::{Config, Counters, InputError, SendError, Time};
+
+/// How a datagram's bytes came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// From the network.
+    Wire,
+    /// Recovered by FEC: late, so it says nothing about the peer's window or the round trip.
+    Recovered,
+}
+
+/// A datagram made by [`Arq::poll_transmit`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Made {
+    /// Its bytes.
+    pub length: usize,
+    /// Whether it carries payload; if not, only acknowledgements and window messages.
+    pub has_data: bool,
+}
+
+/// One end of a KCP conversation.
+#[derive(Debug)]
+pub struct Arq {
+    conv: Conv,
+    config: Config,
+    /// Bytes of a datagram for segments, headers included.
+    mtu: usize,
+    send: SendBuffer,
+    /// Lost segments, to be sent again; acknowledged ones are skipped.
+    lost: VecDeque<Sn>,
+    detector: LossDetector,
+    windows: Windows,
+    probe: Probe,
+    rtt: Rtt,
+    receiver: Receiver,
+    acks: Acks,
+    /// With write delay: until when new data waits.
+    hold: Option<Time>,
+    /// When the oldest overtaken segment counts as lost.
+    early: Option<Time>,
+    dead: bool,
+    pub(crate) counters: Counters,
+}
+
+impl Arq {
+    /// A new end. `mtu` is what segments may take of a datagram: more than [`HEADER`] and at most 65535 bytes. Both ends
+    /// must use the same `conv`. The configuration's own `mtu` is not looked at.
+    pub fn new(conv: Conv, config: Config, mtu: usize) -> Self {
+        Self {
+            conv,
+            mtu: mtu.clamp(HEADER + 1, usize::from(u16::MAX)),
+            send: SendBuffer::new(),
+            lost: VecDeque::new(),
+            detector: LossDetector::new(),
+            windows: Windows::new(config.send_window),
+            probe: Probe::default(),
+            rtt: Rtt::new(),
+            receiver: Receiver::new(config.recv_window),
+            acks: Acks::default(),
+            hold: None,
+            early: None,
+            dead: false,
+            counters: Counters::default(),
+            config,
+        }
+    }
+
+    /// Takes other options; `mtu` as in [`Self::new`]. What is in flight or queued keeps its size.
+    pub fn reconfigure(&mut self, config: Config, mtu: usize) {
+        self.windows.ours = config.send_window;
+        self.receiver.set_window(config.recv_window);
+        self.mtu = mtu.clamp(HEADER + 1, usize::from(u16::MAX));
+        self.config = config;
+    }
+
+    /// Takes the segments of a datagram.
+    ///
+    /// On an error the segments before the broken one have been taken, as kcp-go does.
+    pub fn handle_input(&mut self, now: Time, datagram: &[u8], origin: Origin) -> Result<(), InputError> {
+        if datagram.len() < HEADER {
+            return Err(InputError::Short);
+        }
+        let una = self.send.una();
+        let mut rtt = None;
+        let mut result = Ok(());
+        for segment in Segments::new(datagram) {
+            match segment {
+                Ok((header, payload)) if header.conv == self.conv => {
+                    rtt = self.handle_segment(now, &header, payload, origin).or(rtt);
+                }
+                Ok(_) => {
+                    result = Err(InputError::Conversation);
+                    break;
+                }
+                Err(error) => result = Err(error),
+            }
+        }
+        if let (Origin::Wire, Some(rtt)) = (origin, rtt) {
+            self.rtt.sample(rtt, self.config.mode.interval, self.config.mode.nodelay);
+        }
+        if self.send.una() != una {
+            self.send.release();
+            if self.config.mode.congestion_control {
+                self.windows.on_progress(self.mss());
+            }
+        }
+        self.detect_overtaken(now);
+        let (send, detector) = (&self.send, &mut self.detector);
+        detector.tidy(send.in_flight(), |order, sn| send.is_out(order, sn));
+        self.probe.set(self.windows.peer_closed() && self.send.has_unsent(), now);
+        if self.acks.len() >= self.mtu / HEADER {
+            // One datagram's worth: on a path shorter than the interval this is what clocks the sender.
+            self.acks.hurry(now);
+        }
+        result
+    }
+
+    fn handle_segment(&mut self, now: Time, header: &Header, payload: &[u8], origin: Origin) -> Option<Duration> {
+        self.counters.in_segs += 1;
+        self.probe.heard();
+        let rtt = match header.command {
+            Command::Ack => self.on_ack(now, header.sn, header.timestamp),
+            Command::Push => {
+                self.on_push(now, header, payload, origin);
+                None
+            }
+            Command::WindowAsk => {
+                self.receiver.ask_tell();
+                None
+            }
+            Command::WindowTell => None,
+        };
+        let progress = header.una.since(self.send.una());
+        // A number never given is a lie, an old one comes from a datagram that was overtaken: neither says anything.
+        if (0..=self.send.in_flight() as i64).contains(&i64::from(progress)) {
+            if origin == Origin::Wire {
+                self.windows.set_peer(header.window);
+            }
+            for _ in 0..progress {
+                if let Some(flight) = self.send.pop()
+                    && flight.standing != Standing::Acked
+                    && flight.sends == 1
+                {
+                    self.detector.delivered(flight.order, self.config.mode.resend);
+                }
+            }
+        }
+        rtt
+    }
+
+    /// Returns the round-trip time that the acknowledgement tells.
+    fn on_ack(&mut self, now: Time, sn: Sn, timestamp: u32) -> Option<Duration> {
+        let mut rtt = Duration::from_millis(u64::from(now.wire().wrapping_sub(timestamp)));
+        if let Some(flight) = self.send.flight_mut(sn)
+            && flight.standing != Standing::Acked
+            && flight.sends > 0
+        {
+            flight.standing = Standing::Acked;
+            // The timestamp says which transmission arrived. Of an earlier one the order is not known any more.
+            if flight.sent.wire() == timestamp {
+                rtt = now.since(flight.sent);
+                let order = flight.order;
+                self.detector.delivered(order, self.config.mode.resend);
+            }
+        }
+        (rtt <= RTT_BELIEVED).then_some(rtt)
+    }
+
+    fn on_push(&mut self, now: Time, header: &Header, payload: &[u8], origin: Origin) {
+        let arrival = self.receiver.insert(header.sn, header.fragment, payload);
+        if arrival == Arrival::Beyond {
+            return;
+        }
+        let delay = if self.config.ack_nodelay { Duration::ZERO } else { self.config.mode.interval / 2 };
+        self.acks.push(header.sn, header.timestamp, now, delay);
+        if arrival == Arrival::Repeat && origin == Origin::Wire {
+            self.counters.repeat_segs += 1;
+        }
+    }
+
+    /// Takes bytes to be sent: as many as there is room for, possibly none. With `stream` off, each call starts a
+    /// segment. An error means that nothing will ever be taken again.
+    pub fn write(&mut self, now: Time, data: &[u8]) -> Result<usize, SendError> {
+        if self.dead {
+            return Err(SendError::Closed);
+        }
+        self.start_hold(now);
+        let taken = self.send.write(data, self.mss(), self.queue_limit(), self.config.stream);
+        self.counters.bytes_sent += taken as u64;
+        self.probe.set(self.windows.peer_closed() && self.send.has_unsent(), now);
+        Ok(taken)
+    }
+
+    /// Takes a message to be sent as fragments, which C peers put together again; kcp-go's own senders never fragment.
+    pub fn write_message(&mut self, now: Time, data: &[u8]) -> Result<(), SendError> {
+        if self.dead {
+            return Err(SendError::Closed);
+        }
+        self.start_hold(now);
+        self.send.write_message(data, self.mss(), self.queue_limit())?;
+        self.counters.bytes_sent += data.len() as u64;
+        self.probe.set(self.windows.peer_closed() && self.send.has_unsent(), now);
+        Ok(())
+    }
+
+    /// Whether [`Self::write`] would take at least one byte.
+    pub fn is_writable(&self) -> bool {
+        !self.dead && self.send.segments() < self.queue_limit()
+    }
+
+    /// Whether the peer has acknowledged all that was written.
+    pub fn is_flushed(&self) -> bool {
+        self.send.segments() == 0
+    }
+
+    /// Copies received bytes, without regard to message bounds. Returns how many; 0 when there are none yet.
+    pub fn read(&mut self, out: &mut [u8]) -> usize {
+        let count = self.receiver.read(out);
+        self.counters.bytes_received += count as u64;
+        count
+    }
+
+    /// Bytes that [`Self::read`] would give now.
+    pub fn readable(&self) -> usize {
+        self.receiver.readable()
+    }
+
+    /// Appends the next whole message to `out` and returns its length; `None` when there is none yet. A message larger
+    /// than the receive window can hold is an error, as it could never become whole; it can still be read as bytes.
+    pub fn read_message(&mut self, out: &mut Vec<u8>) -> Result<Option<usize>, SendError> {
+        if self.receiver.stuck() {
+            return Err(SendError::Size);
+        }
+        let Some(length) = self.receiver.message() else {
+            return Ok(None);
+        };
+        let start = out.len();
+        out.resize(start + length, 0);
+        self.read(&mut out[start..]);
+        Ok(Some(length))
+    }
+
+    /// Writes the next datagram into `out`, which must hold the MTU given to [`Self::new`].
+    pub fn poll_transmit(&mut self, now: Time, out: &mut [u8]) -> Option<Made> {
+        if self.dead {
+            return None;
+        }
+        if self.hold.is_some_and(|until| until <= now) {
+            self.hold = None;
+        }
+        while self.lost.front().is_some_and(|&sn| !self.is_lost(sn)) {
+            self.lost.pop_front();
+        }
+        let has_data = !self.lost.is_empty() || self.new_allowed(now);
+        let acks_due = self.acks.due().is_some_and(|due| due <= now);
+        if !(has_data || acks_due || self.probe.wants_ask() || self.receiver.wants_tell()) {
+            return None;
+        }
+        let room = self.mtu.min(out.len());
+        let mut made = Made { length: 0, has_data: false };
+        self.put_acks(now, &mut out[..room], &mut made.length);
+        self.put_probes(now, &mut out[..room], &mut made.length);
+        self.put_data(now, &mut out[..room], &mut made);
+        // Acknowledgements that need not be sent can leave nothing.
+        (made.length > 0).then_some(made)
+    }
+
+    fn put_acks(&mut self, now: Time, out: &mut [u8], at: &mut usize) {
+        let more = self.acks.due();
+        while *at + HEADER <= out.len() {
+            let Some((sn, timestamp)) = self.acks.pop(self.receiver.next()) else {
+                break;
+            };
+            let header = Header { timestamp, sn, ..self.header(Command::Ack, now) };
+            self.put_header(&header, 0, out, at);
+        }
+        // What did not fit goes into the next datagram, not after another delay.
+        if more.is_some() {
+            self.acks.hurry(now);
+        }
+    }
+
+    fn put_probes(&mut self, now: Time, out: &mut [u8], at: &mut usize) {
+        if *at + HEADER <= out.len() && self.probe.take_ask() {
+            self.put_header(&self.header(Command::WindowAsk, now), 0, out, at);
+        }
+        if *at + HEADER <= out.len() && self.receiver.take_tell() {
+            self.put_header(&self.header(Command::WindowTell, now), 0, out, at);
+        }
+    }
+
+    fn put_data(&mut self, now: Time, out: &mut [u8], made: &mut Made) {
+        while let Some(&sn) = self.lost.front() {
+            let Some(flight) = self.send.flight(sn).filter(|_| self.is_lost(sn)) else {
+                self.lost.pop_front();
+                continue;
+            };
+            if made.length + HEADER + usize::from(flight.length) > out.len() {
+                return;
+            }
+            self.lost.pop_front();
+            self.put_segment(now, sn, out, made);
+        }
+        if self.lost.capacity() > 64 {
+            self.lost = VecDeque::new();
+        }
+        while self.new_allowed(now)
+            && self.send.peek_new().is_some_and(|size| made.length + size <= out.len())
+            && let Some(sn) = self.send.cut()
+        {
+            self.put_segment(now, sn, out, made);
+        }
+    }
+
+    /// Sends a segment in flight, for the first time or again.
+    fn put_segment(&mut self, now: Time, sn: Sn, out: &mut [u8], made: &mut Made) {
+        let mut header = self.header(Command::Push, now);
+        let rto = self.rtt.rto();
+        let step = if self.config.mode.nodelay { rto / 2 } else { rto };
+        let Some(flight) = self.send.flight_mut(sn) else {
+            return;
+        };
+        match flight.standing {
+            Standing::Lost(Loss::Fast) => self.counters.fast_retrans_segs += 1,
+            Standing::Lost(Loss::Early) => self.counters.early_retrans_segs += 1,
+            Standing::Lost(Loss::Timeout) => self.counters.lost_segs += 1,
+            Standing::Sent | Standing::Acked => {}
+        }
+        self.counters.retrans_segs += u64::from(flight.sends > 0);
+        let timeout = (rto + step * flight.backoff).min(RTT_BELIEVED);
+        flight.order = self.detector.sent(sn, now + timeout);
+        flight.standing = Standing::Sent;
+        flight.sends += 1;
+        flight.sent = now;
+        header.sn = sn;
+        header.fragment = flight.fragment;
+        let length = usize::from(flight.length);
+        self.put_header(&header, length, out, &mut made.length);
+        self.send.copy(sn, &mut out[made.length..made.length + length]);
+        made.length += length;
+        made.has_data = true;
+    }
+
+    fn header(&self, command: Command, now: Time) -> Header {
+        Header {
+            conv: self.conv,
+            command,
+            fragment: 0,
+            window: self.receiver.unused(),
+            timestamp: now.wire(),
+            sn: Sn(0),
+            una: self.receiver.next(),
+        }
+    }
+
+    fn put_header(&mut self, header: &Header, payload: usize, out: &mut [u8], at: &mut usize) {
+        header.write(payload, &mut out[*at..*at + HEADER]);
+        *at += HEADER;
+        self.counters.out_segs += 1;
+    }
+
+    /// When [`Self::handle_timeout`] wants to be called, if no input comes first. Give it after `poll_transmit` has
+    /// given nothing more; `None`: never.
+    pub fn poll_timeout(&mut self) -> Option<Time> {
+        if self.dead {
+            return None;
+        }
+        let (send, detector) = (&self.send, &mut self.detector);
+        let retransmit = detector.next_timeout(|order, sn| send.is_out(order, sn)).map(|(at, _)| at);
+        [retransmit, self.acks.due(), self.early, self.hold, self.probe.due()].into_iter().flatten().min()
+    }
+
+    /// Acts on the deadlines that have passed.
+    pub fn handle_timeout(&mut self, now: Time) {
+        let mut timed_out = false;
+        loop {
+            let (send, detector) = (&self.send, &mut self.detector);
+            let Some((_, sn)) =
+                detector.next_timeout(|order, sn| send.is_out(order, sn)).filter(|&(deadline, _)| deadline <= now)
+            else {
+                break;
+            };
+            let sends = self.send.flight(sn).map_or(0, |flight| flight.sends);
+            self.dead |= sends >= self.config.dead_link;
+            self.mark_lost(sn, Loss::Timeout);
+            timed_out = true;
+        }
+        if timed_out && self.config.mode.congestion_control {
+            self.windows.on_timeout(self.mss());
+        }
+        self.dead |= self.probe.expire(now) > self.config.dead_link;
+        self.detect_overtaken(now);
+    }
+
+    /// Whether the peer has not answered for so long that the session is over.
+    pub fn is_dead(&self) -> bool {
+        self.dead
+    }
+
+    /// The conversation's number.
+    pub fn conv(&self) -> Conv {
+        self.conv
+    }
+
+    /// The retransmission timeout.
+    pub fn rto(&self) -> Duration {
+        self.rtt.rto()
+    }
+
+    /// The smoothed round-trip time, once one was measured.
+    pub fn srtt(&self) -> Option<Duration> {
+        self.rtt.smoothed()
+    }
+
+    /// The mean deviation of the round-trip time.
+    pub fn rtt_variation(&self) -> Duration {
+        self.rtt.variation()
+    }
+
+    /// Segments written and not acknowledged.
+    pub fn unacknowledged(&self) -> usize {
+        self.send.segments()
+    }
+
+    /// What happened so far, and how full the queues are.
+    pub fn counters(&self) -> Counters {
+        Counters {
+            ring_buffer_snd_queue: (self.send.segments() - self.send.in_flight()) as u64,
+            ring_buffer_snd_buffer: self.send.in_flight() as u64,
+            ring_buffer_rcv_queue: self.receiver.queued() as u64,
+            ..self.counters.clone()
+        }
+    }
+
+    /// Payload bytes of a full segment.
+    fn mss(&self) -> usize {
+        self.mtu - HEADER
+    }
+
+    /// Segments in flight and queued: twice the window, so that acknowledgements find data to let go.
+    fn queue_limit(&self) -> usize {
+        2 * self.config.send_window as usize
+    }
+
+    fn is_lost(&self, sn: Sn) -> bool {
+        self.send.flight(sn).is_some_and(|flight| matches!(flight.standing, Standing::Lost(_)))
+    }
+
+    fn start_hold(&mut self, now: Time) {
+        if self.config.write_delay && !self.send.has_unsent() {
+            self.hold = Some(now + self.config.mode.interval);
+        }
+    }
+
+    /// Whether a new segment may go out.
+    fn new_allowed(&self, now: Time) -> bool {
+        let held =
+            self.hold.is_some_and(|until| until > now) && self.send.segments() < self.config.send_window as usize;
+        self.send.has_unsent() && !held && self.window_open()
+    }
+
+    fn window_open(&self) -> bool {
+        self.send.in_flight() < self.windows.limit(self.config.mode.congestion_control)
+    }
+
+    /// Marks as lost what later deliveries have overtaken.
+    fn detect_overtaken(&mut self, now: Time) {
+        let lost_before = self.detector.lost_before(self.config.mode.resend);
+        let overtaken_before = self.detector.overtaken_before();
+        let idle = !(self.send.has_unsent() && self.window_open());
+        let mut lost = 0;
+        self.early = None;
+        loop {
+            let (send, detector) = (&self.send, &mut self.detector);
+            let Some((order, sn)) = detector.oldest(|order, sn| send.is_out(order, sn)) else {
+                break;
+            };
+            if order < lost_before {
+                self.mark_lost(sn, Loss::Fast);
+            } else if order < overtaken_before && idle {
+                let sent = self.send.flight(sn).map_or(now, |flight| flight.sent);
+                let due = sent + self.rtt.reordering();
+                if due > now {
+                    self.early = Some(due);
+                    break;
+                }
+                self.mark_lost(sn, Loss::Early);
+            } else {
+                break;
+            }
+            lost += 1;
+        }
+        if lost > 0 && self.config.mode.congestion_control {
+            self.windows.on_fast_loss(self.send.in_flight(), self.config.mode.resend, self.mss());
+        }
+    }
+
+    fn mark_lost(&mut self, sn: Sn, loss: Loss) {
+        if let Some(flight) = self.send.flight_mut(sn) {
+            flight.standing = Standing::Lost(loss);
+            flight.backoff = if loss == Loss::Timeout { flight.backoff.saturating_add(1) } else { 0 };
+            self.lost.push_back(sn);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
