@@ -3,6 +3,7 @@ pub mod arq;
 mod config;
 mod counters;
 mod error;
+pub mod fec;
 mod time;
 
 pub use self::{
