@@ -4,6 +4,7 @@ mod config;
 mod counters;
 mod error;
 pub mod fec;
+pub mod seal;
 mod time;
 
 pub use self::{

@@ -9,7 +9,7 @@ use crate::Shards;
 /// Packets remembered: two groups of the largest size.
 const SAMPLES: usize = 512;
 /// Packets between two searches; a search costs some 100 µs.
-const EVERY: usize = 16;
+const EVERY: usize = 32;
 
 #[derive(Debug, Default)]
 pub(super) struct Tuner {
@@ -33,6 +33,9 @@ impl Tuner {
             return None;
         }
         self.since_search = 0;
+        if self.samples.iter().all(|&(_, is_parity)| !is_parity) {
+            return None;
+        }
         (2..=256).find_map(|total| self.try_total(total))
     }
 
