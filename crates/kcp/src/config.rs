@@ -87,6 +87,9 @@ impl Shards {
         self.data() + self.parity()
     }
 
+    /// What a decoder assumes of a peer when this end does not use FEC; the tuner finds the truth.
+    pub(crate) const GUESS: Self = Self { data: 1, parity: 1 };
+
     /// Where packet numbers wrap: the largest multiple of the group size that 32 bits hold.
     pub(crate) fn wrap(self) -> u32 {
         let total = self.total() as u32;

@@ -427,6 +427,16 @@ impl Arq {
         self.conv
     }
 
+    /// The options in use.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Bytes that segments may take of a datagram.
+    pub fn mtu(&self) -> usize {
+        self.mtu
+    }
+
     /// The retransmission timeout.
     pub fn rto(&self) -> Duration {
         self.rtt.rto()
