@@ -35,13 +35,23 @@ impl Mode {
     pub const CLASSIC: Self = Self::new(false, 100, 0, true);
 
     /// A mode; `interval_ms` is brought into its bounds.
-    pub const fn new(nodelay: bool, interval_ms: u64, resend: u32, congestion_control: bool) -> Self {
+    pub const fn new(
+        nodelay: bool,
+        interval_ms: u64,
+        resend: u32,
+        congestion_control: bool,
+    ) -> Self {
         let ms = match interval_ms {
             0..10 => 10,
             10..=5000 => interval_ms,
             _ => 5000,
         };
-        Self { nodelay, interval: Duration::from_millis(ms), resend, congestion_control }
+        Self {
+            nodelay,
+            interval: Duration::from_millis(ms),
+            resend,
+            congestion_control,
+        }
     }
 
     /// The mode of this name: `normal`, `fast`, `fast2`, `fast3`.
@@ -69,7 +79,10 @@ impl Shards {
         if data == 0 || parity == 0 || data.saturating_add(parity) > 256 {
             return Err(ConfigError::Shards { data, parity });
         }
-        Ok(Self { data: data as u16, parity: parity as u16 })
+        Ok(Self {
+            data: data as u16,
+            parity: parity as u16,
+        })
     }
 
     /// Data packets per group.
@@ -114,8 +127,11 @@ pub struct Config {
     pub ack_nodelay: bool,
     /// Whether new data waits for the interval (or a full window), so that small writes share segments.
     pub write_delay: bool,
-    /// A segment that was sent this often without an answer says that the link is dead. At least 1.
+    /// A segment that was sent this often while nothing at all came from the peer says that the link is dead.
     pub dead_link: u32,
+    /// The shortest silence that counts as death, however often was sent: timeouts of some tens of milliseconds make
+    /// twenty sends a matter of three seconds, which a change of network takes as well.
+    pub dead_silence: Duration,
     /// Forward error correction.
     pub fec: Option<Shards>,
 }
@@ -132,6 +148,7 @@ impl Default for Config {
             ack_nodelay: false,
             write_delay: false,
             dead_link: 20,
+            dead_silence: Duration::from_secs(10),
             fec: None,
         }
     }

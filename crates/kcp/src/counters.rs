@@ -95,8 +95,14 @@ mod tests {
 
     #[test]
     fn sums_keep_the_names() {
-        let mut sum = Counters { in_pkts: 1, ..Counters::default() };
-        sum.add(&Counters { in_pkts: 2, ..Counters::default() });
+        let mut sum = Counters {
+            in_pkts: 1,
+            ..Counters::default()
+        };
+        sum.add(&Counters {
+            in_pkts: 2,
+            ..Counters::default()
+        });
         assert!(sum.fields().any(|field| field == ("InPkts", 3)));
         assert_eq!(sum.fields().count(), 30);
     }

@@ -41,7 +41,9 @@ pub enum ConfigError {
         got: usize,
     },
     /// Data or parity shards are zero, or more than 256 together.
-    #[error("{data} data and {parity} parity shards: both must be at least 1, and 256 at most together")]
+    #[error(
+        "{data} data and {parity} parity shards: both must be at least 1, and 256 at most together"
+    )]
     Shards {
         /// Data shards given.
         data: usize,
@@ -49,7 +51,9 @@ pub enum ConfigError {
         parity: usize,
     },
     /// The MTU leaves no room for payload, or is over 1500 bytes.
-    #[error("an MTU of {0} bytes does not work: it must leave room for headers and be at most 1500")]
+    #[error(
+        "an MTU of {0} bytes does not work: it must leave room for headers and be at most 1500"
+    )]
     Mtu(usize),
     /// A window of zero, or over 65535 segments.
     #[error("a window of {0} segments does not work: 1 to 65535")]

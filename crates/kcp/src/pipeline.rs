@@ -35,7 +35,12 @@ pub struct Pipeline {
 impl Pipeline {
     /// A new end. The peer must use the same `conv` and seal; its FEC parameters may differ. `seed` must be random and
     /// used once: packet nonces come from it.
-    pub fn new(conv: Conv, config: Config, seal: Arc<Seal>, seed: [u8; 32]) -> Result<Self, ConfigError> {
+    pub fn new(
+        conv: Conv,
+        config: Config,
+        seal: Arc<Seal>,
+        seed: [u8; 32],
+    ) -> Result<Self, ConfigError> {
         let room = room(&config, &seal)?;
         Ok(Self {
             nonces: Nonces::new(seed),
@@ -51,7 +56,10 @@ impl Pipeline {
 
     /// Takes other options. FEC stays as it is: its packets are numbered through the session.
     pub fn reconfigure(&mut self, config: Config) -> Result<(), ConfigError> {
-        let config = Config { fec: self.encoder.as_ref().map(Encoder::shards), ..config };
+        let config = Config {
+            fec: self.encoder.as_ref().map(Encoder::shards),
+            ..config
+        };
         let room = room(&config, &self.seal)?;
         self.mtu = config.mtu;
         self.arq.reconfigure(config, room);
@@ -70,8 +78,11 @@ impl Pipeline {
             Ok(body) => self.handle_opened(now, body),
             Err(error) => {
                 let counters = &mut self.arq.counters;
-                let counter =
-                    if error == InputError::Unsealed { &mut counters.in_csum_errors } else { &mut counters.in_errs };
+                let counter = if error == InputError::Unsealed {
+                    &mut counters.in_csum_errors
+                } else {
+                    &mut counters.in_errs
+                };
                 *counter += 1;
                 Err(error)
             }
@@ -103,7 +114,12 @@ impl Pipeline {
         }
     }
 
-    fn handle_segments(&mut self, now: Time, segments: &[u8], origin: Origin) -> Result<(), InputError> {
+    fn handle_segments(
+        &mut self,
+        now: Time,
+        segments: &[u8],
+        origin: Origin,
+    ) -> Result<(), InputError> {
         let result = self.arq.handle_input(now, segments, origin);
         self.arq.counters.kcp_in_errors += u64::from(result.is_err());
         result
@@ -121,8 +137,8 @@ impl Pipeline {
     }
 
     fn handle_oob(&mut self, packet: &[u8]) -> Result<(), InputError> {
-        let Some((conv, message)) =
-            fec::payload(&packet[fec::HEADER..]).and_then(|payload| payload.split_first_chunk::<CONV>())
+        let Some((conv, message)) = fec::payload(&packet[fec::HEADER..])
+            .and_then(|payload| payload.split_first_chunk::<CONV>())
         else {
             self.arq.counters.in_errs += 1;
             return Err(InputError::FecSize);
@@ -168,7 +184,8 @@ impl Pipeline {
         let message = self.oob_out.pop_front()?;
         let length = fec::DATA_HEADER + CONV + message.len();
         let packet = out.get_mut(..length)?;
-        packet[fec::DATA_HEADER..fec::DATA_HEADER + CONV].copy_from_slice(&self.arq.conv().0.to_le_bytes());
+        packet[fec::DATA_HEADER..fec::DATA_HEADER + CONV]
+            .copy_from_slice(&self.arq.conv().0.to_le_bytes());
         packet[fec::DATA_HEADER + CONV..].copy_from_slice(&message);
         fec::write_data_header(packet, fec::OOB_NUMBER, Kind::OutOfBand);
         Some(length)
@@ -272,7 +289,11 @@ impl Pipeline {
 
     /// The largest out-of-band message in bytes; 0 without FEC.
     pub fn oob_max(&self) -> usize {
-        if self.encoder.is_some() { self.arq.mtu() - CONV } else { 0 }
+        if self.encoder.is_some() {
+            self.arq.mtu() - CONV
+        } else {
+            0
+        }
     }
 
     /// Queues a message that goes beside the stream: at once, once, unordered, lost with its datagram. Old kcp-go
@@ -320,10 +341,16 @@ impl Peek {
     /// Looks at a datagram's body. `None` for one that is broken.
     pub fn of(body: &[u8]) -> Option<Self> {
         match Kind::of(body) {
-            Some(Kind::Parity) => Some(Self { conv: None, push: None }),
+            Some(Kind::Parity) => Some(Self {
+                conv: None,
+                push: None,
+            }),
             Some(Kind::OutOfBand) => {
                 let conv = fec::payload(&body[fec::HEADER..])?.first_chunk::<CONV>()?;
-                Some(Self { conv: Some(Conv(u32::from_le_bytes(*conv))), push: None })
+                Some(Self {
+                    conv: Some(Conv(u32::from_le_bytes(*conv))),
+                    push: None,
+                })
             }
             Some(Kind::Data) => Self::of_segments(fec::payload(&body[fec::HEADER..])?),
             None => Self::of_segments(body),
@@ -332,7 +359,10 @@ impl Peek {
 
     fn of_segments(segments: &[u8]) -> Option<Self> {
         let (header, _) = arq::Segments::new(segments).next()?.ok()?;
-        Some(Self { conv: Some(header.conv), push: (header.command == Command::Push).then_some(header.sn) })
+        Some(Self {
+            conv: Some(header.conv),
+            push: (header.command == Command::Push).then_some(header.sn),
+        })
     }
 
     /// Whether the datagram can be the first that arrives of a session with this receive window. A late acknowledgement
@@ -351,6 +381,10 @@ impl Peek {
 /// The bytes that KCP segments get of each datagram.
 fn room(config: &Config, seal: &Seal) -> Result<usize, ConfigError> {
     config.check()?;
-    let fec = if config.fec.is_some() { fec::DATA_HEADER } else { 0 };
+    let fec = if config.fec.is_some() {
+        fec::DATA_HEADER
+    } else {
+        0
+    };
     config.room(seal.head_len() + seal.tail_len() + fec)
 }

@@ -45,7 +45,10 @@ impl Add<Duration> for Time {
     type Output = Self;
 
     fn add(self, after: Duration) -> Self {
-        Self(self.0.saturating_add(u64::try_from(after.as_micros()).unwrap_or(u64::MAX)))
+        Self(
+            self.0
+                .saturating_add(u64::try_from(after.as_micros()).unwrap_or(u64::MAX)),
+        )
     }
 }
 
@@ -53,6 +56,9 @@ impl Sub<Duration> for Time {
     type Output = Self;
 
     fn sub(self, before: Duration) -> Self {
-        Self(self.0.saturating_sub(u64::try_from(before.as_micros()).unwrap_or(u64::MAX)))
+        Self(
+            self.0
+                .saturating_sub(u64::try_from(before.as_micros()).unwrap_or(u64::MAX)),
+        )
     }
 }

@@ -27,7 +27,10 @@ impl Lcg {
 
 fn hex(text: &str) -> Vec<u8> {
     assert_eq!(text.len() % 2, 0);
-    (0..text.len()).step_by(2).map(|i| u8::from_str_radix(&text[i..i + 2], 16).expect("hexadecimal")).collect()
+    (0..text.len())
+        .step_by(2)
+        .map(|i| u8::from_str_radix(&text[i..i + 2], 16).expect("hexadecimal"))
+        .collect()
 }
 
 fn seal_of(cipher: Cipher) -> Seal {
@@ -62,9 +65,17 @@ fn every_cipher_seals_every_length_as_go_does() {
             let plain = packet.clone();
             let nonce: [u8; 16] = *packet.first_chunk().expect("16 bytes");
             seal.seal(&mut packet, nonce);
-            assert_eq!(crc32fast::hash(&packet).to_be_bytes(), *sum, "{cipher}, {length} bytes");
+            assert_eq!(
+                crc32fast::hash(&packet).to_be_bytes(),
+                *sum,
+                "{cipher}, {length} bytes"
+            );
             let body = seal.open(&mut packet).expect("just sealed");
-            assert_eq!(body, &plain[seal.head_len()..length - seal.tail_len()], "{cipher}, {length} bytes");
+            assert_eq!(
+                body,
+                &plain[seal.head_len()..length - seal.tail_len()],
+                "{cipher}, {length} bytes"
+            );
         }
     }
 }
@@ -86,12 +97,17 @@ fn parity_is_that_of_reedsolomon() {
     let mut checked = 0;
     for line in include_str!("vectors/parity.txt").lines() {
         let parts: Vec<_> = line.split(' ').collect();
-        let [data, parity, size]: [usize; 3] = std::array::from_fn(|i| parts[i].parse().expect("a number"));
+        let [data, parity, size]: [usize; 3] =
+            std::array::from_fn(|i| parts[i].parse().expect("a number"));
         if checked >= 32 * 16 {
             random.bytes(2);
             drawn_parameters += 1;
         }
-        assert_eq!(1 + usize::from(random.bytes(1)[0]), size, "the generators are in step");
+        assert_eq!(
+            1 + usize::from(random.bytes(1)[0]),
+            size,
+            "the generators are in step"
+        );
         let shards = Shards::new(data, parity).expect("valid");
         let mut encoder = Encoder::new(shards);
         for _ in 0..data {
@@ -104,7 +120,11 @@ fn parity_is_that_of_reedsolomon() {
             assert!(encoder.parity(&mut packet));
             sum.update(&packet[fec::HEADER..]);
         }
-        assert_eq!(format!("{:08x}", sum.finalize()), parts[3], "{data}/{parity}");
+        assert_eq!(
+            format!("{:08x}", sum.finalize()),
+            parts[3],
+            "{data}/{parity}"
+        );
         checked += 1;
     }
     assert_eq!((checked, drawn_parameters), (712, 200));
@@ -121,21 +141,28 @@ fn transcripts(text: &str) -> Vec<Transcript> {
     for line in text.lines().skip(1) {
         if let Some(session) = line.strip_prefix("session ") {
             let parts: Vec<_> = session.split(' ').collect();
-            let [data, parity]: [usize; 2] = std::array::from_fn(|i| parts[1 + i].parse().expect("a number"));
+            let [data, parity]: [usize; 2] =
+                std::array::from_fn(|i| parts[1 + i].parse().expect("a number"));
             all.push(Transcript {
                 cipher: parts[0].parse().expect("a cipher"),
                 fec: Shards::new(data, parity).ok(),
                 datagrams: Vec::new(),
             });
         } else {
-            all.last_mut().expect("a session first").datagrams.push(hex(line));
+            all.last_mut()
+                .expect("a session first")
+                .datagrams
+                .push(hex(line));
         }
     }
     all
 }
 
 fn all_transcripts() -> Vec<Transcript> {
-    let (old, new) = (include_str!("vectors/transcript-v5.6.1.txt"), include_str!("vectors/transcript-v5.6.72.txt"));
+    let (old, new) = (
+        include_str!("vectors/transcript-v5.6.1.txt"),
+        include_str!("vectors/transcript-v5.6.72.txt"),
+    );
     assert!(old.starts_with("version v5.6.1\n") && new.starts_with("version v5.6.72\n"));
     let all: Vec<_> = [old, new].into_iter().flat_map(transcripts).collect();
     assert_eq!(all.len(), 4 + 5);
@@ -146,7 +173,14 @@ const CONV: Conv = Conv(0x1122_3344);
 
 fn config(fec: Option<Shards>) -> Config {
     let mode = Mode::new(false, 5000, 0, false);
-    Config { mode, send_window: 1024, recv_window: 1024, stream: false, fec, ..Config::default() }
+    Config {
+        mode,
+        send_window: 1024,
+        recv_window: 1024,
+        stream: false,
+        fec,
+        ..Config::default()
+    }
 }
 
 fn writes() -> Vec<Vec<u8>> {
@@ -160,7 +194,8 @@ fn what_kcp_go_sent_is_understood() {
         let seal = Arc::new(seal_of(transcript.cipher));
         let mut end = Pipeline::new(CONV, config(transcript.fec), seal, [0; 32]).expect("valid");
         for datagram in &transcript.datagrams {
-            end.handle_datagram(Time::ZERO, &mut datagram.clone()).expect("what kcp-go sends");
+            end.handle_datagram(Time::ZERO, &mut datagram.clone())
+                .expect("what kcp-go sends");
         }
         let mut out = vec![0; end.readable()];
         end.read(&mut out);
@@ -170,17 +205,24 @@ fn what_kcp_go_sent_is_understood() {
 
 #[test]
 fn what_kcp_go_sent_is_recovered_when_a_packet_of_each_group_is_missing() {
-    for transcript in all_transcripts().into_iter().filter(|transcript| transcript.fec.is_some()) {
+    for transcript in all_transcripts()
+        .into_iter()
+        .filter(|transcript| transcript.fec.is_some())
+    {
         let seal = Arc::new(seal_of(transcript.cipher));
         let shards = transcript.fec.expect("filtered");
         let mut end = Pipeline::new(CONV, config(transcript.fec), seal, [0; 32]).expect("valid");
         let whole = transcript.datagrams.len() / shards.total() * shards.total();
         for (i, datagram) in transcript.datagrams.iter().enumerate() {
             if i >= whole || i % shards.total() != shards.data() / 2 {
-                end.handle_datagram(Time::ZERO, &mut datagram.clone()).expect("what kcp-go sends");
+                end.handle_datagram(Time::ZERO, &mut datagram.clone())
+                    .expect("what kcp-go sends");
             }
         }
-        assert_eq!(end.counters().fec_recovered, (whole / shards.total()) as u64);
+        assert_eq!(
+            end.counters().fec_recovered,
+            (whole / shards.total()) as u64
+        );
         let mut out = vec![0; end.readable()];
         end.read(&mut out);
         assert_eq!(out, writes().concat(), "{}", transcript.cipher);
@@ -190,7 +232,12 @@ fn what_kcp_go_sent_is_recovered_when_a_packet_of_each_group_is_missing() {
 /// The timestamp of the first segment of an opened datagram.
 fn timestamp(body: &[u8], fec: bool) -> u32 {
     let segments = if fec { &body[fec::DATA_HEADER..] } else { body };
-    Segments::new(segments).next().expect("a segment").expect("a sound one").0.timestamp
+    Segments::new(segments)
+        .next()
+        .expect("a segment")
+        .expect("a sound one")
+        .0
+        .timestamp
 }
 
 #[test]
@@ -203,13 +250,22 @@ fn the_same_writes_at_the_same_times_make_the_same_datagrams() {
         let mut theirs = transcript.datagrams.iter();
         for data in writes() {
             let mut sent = theirs.next().cloned();
-            let now = sent.as_mut().map(|datagram| seal.open(datagram).map(|body| timestamp(body, transcript.fec.is_some())));
-            let now = Time::from_millis(u64::from(now.expect("as many as we make").expect("sealed well")));
+            let now = sent.as_mut().map(|datagram| {
+                seal.open(datagram)
+                    .map(|body| timestamp(body, transcript.fec.is_some()))
+            });
+            let now = Time::from_millis(u64::from(
+                now.expect("as many as we make").expect("sealed well"),
+            ));
             assert_eq!(end.write(now, &data), Ok(data.len()));
             let mut out = [0; 1500];
-            let mut expected = Some(&transcript.datagrams[transcript.datagrams.len() - theirs.len() - 1]);
+            let mut expected =
+                Some(&transcript.datagrams[transcript.datagrams.len() - theirs.len() - 1]);
             while let Some(length) = end.poll_transmit(now, &mut out) {
-                let expected = expected.take().or_else(|| theirs.next()).expect("as many as we make");
+                let expected = expected
+                    .take()
+                    .or_else(|| theirs.next())
+                    .expect("as many as we make");
                 let mut opened = expected.clone();
                 let body = seal.open(&mut opened).expect("sealed well").to_vec();
                 assert_eq!(&out[..length], body, "{}", transcript.cipher);

@@ -31,7 +31,12 @@ pub(super) struct LossDetector {
 
 impl LossDetector {
     pub(super) fn new() -> Self {
-        Self { next_order: 1, log: VecDeque::new(), delivered: Vec::new(), timeouts: BinaryHeap::new() }
+        Self {
+            next_order: 1,
+            log: VecDeque::new(),
+            delivered: Vec::new(),
+            timeouts: BinaryHeap::new(),
+        }
     }
 
     /// Notes a transmission of `sn` that times out at `deadline`, and gives its order.
@@ -78,7 +83,10 @@ impl LossDetector {
     }
 
     /// The next timeout of a transmission that `live` says is still out.
-    pub(super) fn next_timeout(&mut self, mut live: impl FnMut(u64, Sn) -> bool) -> Option<(Time, Sn)> {
+    pub(super) fn next_timeout(
+        &mut self,
+        mut live: impl FnMut(u64, Sn) -> bool,
+    ) -> Option<(Time, Sn)> {
         while let Some(&Reverse((deadline, order, sn))) = self.timeouts.peek() {
             if live(order, Sn(sn)) {
                 return Some((deadline, Sn(sn)));
@@ -99,7 +107,8 @@ impl LossDetector {
         }
         let bound = 64 + 4 * in_flight;
         if self.timeouts.len() > bound {
-            self.timeouts.retain(|&Reverse((_, order, sn))| live(order, Sn(sn)));
+            self.timeouts
+                .retain(|&Reverse((_, order, sn))| live(order, Sn(sn)));
         }
         if self.log.len() > bound {
             self.log.retain(|&(order, sn)| live(order, sn));
@@ -118,7 +127,10 @@ mod tests {
             detector.sent(Sn(sn), Time::ZERO);
         }
         detector.delivered(3, 2);
-        assert_eq!((detector.lost_before(2), detector.overtaken_before()), (0, 3));
+        assert_eq!(
+            (detector.lost_before(2), detector.overtaken_before()),
+            (0, 3)
+        );
         detector.delivered(3, 2);
         assert_eq!(detector.lost_before(2), 0, "one delivery counts once");
         detector.delivered(5, 2);

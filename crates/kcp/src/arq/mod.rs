@@ -21,7 +21,7 @@ use self::{
     recv::{Arrival, Receiver},
     rtt::{RTT_BELIEVED, Rtt},
     send::{Loss, SendBuffer, Standing},
-    window::{Probe, Windows},
+    window::{Probe, Tries, Windows},
 };
 use crate::{Config, Counters, InputError, SendError, Time};
 
@@ -63,6 +63,9 @@ pub struct Arq {
     hold: Option<Time>,
     /// When the oldest overtaken segment counts as lost.
     early: Option<Time>,
+    tries: Tries,
+    /// Segments that the peer sent.
+    heard: u64,
     dead: bool,
     pub(crate) counters: Counters,
 }
@@ -84,6 +87,8 @@ impl Arq {
             acks: Acks::default(),
             hold: None,
             early: None,
+            tries: Tries::default(),
+            heard: 0,
             dead: false,
             counters: Counters::default(),
             config,
@@ -101,7 +106,12 @@ impl Arq {
     /// Takes the segments of a datagram.
     ///
     /// On an error the segments before the broken one have been taken, as kcp-go does.
-    pub fn handle_input(&mut self, now: Time, datagram: &[u8], origin: Origin) -> Result<(), InputError> {
+    pub fn handle_input(
+        &mut self,
+        now: Time,
+        datagram: &[u8],
+        origin: Origin,
+    ) -> Result<(), InputError> {
         if datagram.len() < HEADER {
             return Err(InputError::Short);
         }
@@ -121,7 +131,8 @@ impl Arq {
             }
         }
         if let (Origin::Wire, Some(rtt)) = (origin, rtt) {
-            self.rtt.sample(rtt, self.config.mode.interval, self.config.mode.nodelay);
+            self.rtt
+                .sample(rtt, self.config.mode.interval, self.config.mode.nodelay);
         }
         if self.send.una() != una {
             self.send.release();
@@ -132,7 +143,8 @@ impl Arq {
         self.detect_overtaken(now);
         let (send, detector) = (&self.send, &mut self.detector);
         detector.tidy(send.in_flight(), |order, sn| send.is_out(order, sn));
-        self.probe.set(self.windows.peer_closed() && self.send.has_unsent(), now);
+        self.probe
+            .set(self.windows.peer_closed() && self.send.segments() > 0, now);
         if self.acks.len() >= self.mtu / HEADER {
             // One datagram's worth: on a path shorter than the interval this is what clocks the sender.
             self.acks.hurry(now);
@@ -140,8 +152,15 @@ impl Arq {
         result
     }
 
-    fn handle_segment(&mut self, now: Time, header: &Header, payload: &[u8], origin: Origin) -> Option<Duration> {
+    fn handle_segment(
+        &mut self,
+        now: Time,
+        header: &Header,
+        payload: &[u8],
+        origin: Origin,
+    ) -> Option<Duration> {
         self.counters.in_segs += 1;
+        self.heard += 1;
         self.probe.heard();
         let rtt = match header.command {
             Command::Ack => self.on_ack(now, header.sn, header.timestamp),
@@ -161,12 +180,16 @@ impl Arq {
             if origin == Origin::Wire {
                 self.windows.set_peer(header.window);
             }
+            if progress > 0 {
+                self.tries.heard();
+            }
             for _ in 0..progress {
                 if let Some(flight) = self.send.pop()
                     && flight.standing != Standing::Acked
                     && flight.sends == 1
                 {
-                    self.detector.delivered(flight.order, self.config.mode.resend);
+                    self.detector
+                        .delivered(flight.order, self.config.mode.resend);
                 }
             }
         }
@@ -176,11 +199,13 @@ impl Arq {
     /// Returns the round-trip time that the acknowledgement tells.
     fn on_ack(&mut self, now: Time, sn: Sn, timestamp: u32) -> Option<Duration> {
         let mut rtt = Duration::from_millis(u64::from(now.wire().wrapping_sub(timestamp)));
-        if let Some(flight) = self.send.flight_mut(sn)
-            && flight.standing != Standing::Acked
-            && flight.sends > 0
-        {
+        if let Some(flight) = self.send.flight_mut(sn) {
+            if flight.standing == Standing::Acked {
+                // Repeated: its time says nothing.
+                return None;
+            }
             flight.standing = Standing::Acked;
+            self.tries.heard();
             // The timestamp says which transmission arrived. Of an earlier one the order is not known any more.
             if flight.sent.wire() == timestamp {
                 rtt = now.since(flight.sent);
@@ -196,7 +221,11 @@ impl Arq {
         if arrival == Arrival::Beyond {
             return;
         }
-        let delay = if self.config.ack_nodelay { Duration::ZERO } else { self.config.mode.interval / 2 };
+        let delay = if self.config.ack_nodelay {
+            Duration::ZERO
+        } else {
+            self.config.mode.interval / 2
+        };
         self.acks.push(header.sn, header.timestamp, now, delay);
         if arrival == Arrival::Repeat && origin == Origin::Wire {
             self.counters.repeat_segs += 1;
@@ -210,9 +239,12 @@ impl Arq {
             return Err(SendError::Closed);
         }
         self.start_hold(now);
-        let taken = self.send.write(data, self.mss(), self.queue_limit(), self.config.stream);
+        let taken = self
+            .send
+            .write(data, self.mss(), self.queue_limit(), self.config.stream);
         self.counters.bytes_sent += taken as u64;
-        self.probe.set(self.windows.peer_closed() && self.send.has_unsent(), now);
+        self.probe
+            .set(self.windows.peer_closed() && self.send.segments() > 0, now);
         Ok(taken)
     }
 
@@ -222,9 +254,11 @@ impl Arq {
             return Err(SendError::Closed);
         }
         self.start_hold(now);
-        self.send.write_message(data, self.mss(), self.queue_limit())?;
+        self.send
+            .write_message(data, self.mss(), self.queue_limit())?;
         self.counters.bytes_sent += data.len() as u64;
-        self.probe.set(self.windows.peer_closed() && self.send.has_unsent(), now);
+        self.probe
+            .set(self.windows.peer_closed() && self.send.segments() > 0, now);
         Ok(())
     }
 
@@ -282,7 +316,10 @@ impl Arq {
             return None;
         }
         let room = self.mtu.min(out.len());
-        let mut made = Made { length: 0, has_data: false };
+        let mut made = Made {
+            length: 0,
+            has_data: false,
+        };
         self.put_acks(now, &mut out[..room], &mut made.length);
         self.put_probes(now, &mut out[..room], &mut made.length);
         self.put_data(now, &mut out[..room], &mut made);
@@ -292,11 +329,16 @@ impl Arq {
 
     fn put_acks(&mut self, now: Time, out: &mut [u8], at: &mut usize) {
         let more = self.acks.due();
+        self.acks.start_datagram(self.receiver.next());
         while *at + HEADER <= out.len() {
             let Some((sn, timestamp)) = self.acks.pop(self.receiver.next()) else {
                 break;
             };
-            let header = Header { timestamp, sn, ..self.header(Command::Ack, now) };
+            let header = Header {
+                timestamp,
+                sn,
+                ..self.header(Command::Ack, now)
+            };
             self.put_header(&header, 0, out, at);
         }
         // What did not fit goes into the next datagram, not after another delay.
@@ -330,7 +372,10 @@ impl Arq {
             self.lost = VecDeque::new();
         }
         while self.new_allowed(now)
-            && self.send.peek_new().is_some_and(|size| made.length + size <= out.len())
+            && self
+                .send
+                .peek_new()
+                .is_some_and(|size| made.length + size <= out.len())
             && let Some(sn) = self.send.cut()
         {
             self.put_segment(now, sn, out, made);
@@ -341,7 +386,11 @@ impl Arq {
     fn put_segment(&mut self, now: Time, sn: Sn, out: &mut [u8], made: &mut Made) {
         let mut header = self.header(Command::Push, now);
         let rto = self.rtt.rto();
-        let step = if self.config.mode.nodelay { rto / 2 } else { rto };
+        let step = if self.config.mode.nodelay {
+            rto / 2
+        } else {
+            rto
+        };
         let Some(flight) = self.send.flight_mut(sn) else {
             return;
         };
@@ -356,12 +405,17 @@ impl Arq {
         flight.order = self.detector.sent(sn, now + timeout);
         flight.standing = Standing::Sent;
         flight.sends += 1;
+        if flight.silent_sends == 0 || flight.heard != self.heard {
+            (flight.heard, flight.silent_sends, flight.silent_since) = (self.heard, 0, now);
+        }
+        flight.silent_sends += 1;
         flight.sent = now;
         header.sn = sn;
         header.fragment = flight.fragment;
         let length = usize::from(flight.length);
         self.put_header(&header, length, out, &mut made.length);
-        self.send.copy(sn, &mut out[made.length..made.length + length]);
+        self.send
+            .copy(sn, &mut out[made.length..made.length + length]);
         made.length += length;
         made.has_data = true;
     }
@@ -391,23 +445,44 @@ impl Arq {
             return None;
         }
         let (send, detector) = (&self.send, &mut self.detector);
-        let retransmit = detector.next_timeout(|order, sn| send.is_out(order, sn)).map(|(at, _)| at);
-        [retransmit, self.acks.due(), self.early, self.hold, self.probe.due()].into_iter().flatten().min()
+        let retransmit = detector
+            .next_timeout(|order, sn| send.is_out(order, sn))
+            .map(|(at, _)| at);
+        let retransmit = self.tries.delay(self.config.mode.resend, retransmit);
+        [
+            retransmit,
+            self.acks.due(),
+            self.early,
+            self.hold,
+            self.probe.due(),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
     }
 
     /// Acts on the deadlines that have passed.
     pub fn handle_timeout(&mut self, now: Time) {
         let mut timed_out = false;
-        loop {
+        while self.tries.allow(self.config.mode.resend, now) {
             let (send, detector) = (&self.send, &mut self.detector);
-            let Some((_, sn)) =
-                detector.next_timeout(|order, sn| send.is_out(order, sn)).filter(|&(deadline, _)| deadline <= now)
+            let Some((_, sn)) = detector
+                .next_timeout(|order, sn| send.is_out(order, sn))
+                .filter(|&(deadline, _)| deadline <= now)
             else {
                 break;
             };
-            let sends = self.send.flight(sn).map_or(0, |flight| flight.sends);
-            self.dead |= sends >= self.config.dead_link;
+            // Only silence is death: a peer whose window is closed says nothing of segments, but answers probes.
+            let silent = self
+                .send
+                .flight(sn)
+                .filter(|flight| flight.heard == self.heard);
+            self.dead |= silent.is_some_and(|flight| {
+                flight.silent_sends >= self.config.dead_link
+                    && now.since(flight.silent_since) >= self.config.dead_silence
+            });
             self.mark_lost(sn, Loss::Timeout);
+            self.tries.spent(now + self.rtt.rto());
             timed_out = true;
         }
         if timed_out && self.config.mode.congestion_control {
@@ -478,7 +553,9 @@ impl Arq {
     }
 
     fn is_lost(&self, sn: Sn) -> bool {
-        self.send.flight(sn).is_some_and(|flight| matches!(flight.standing, Standing::Lost(_)))
+        self.send
+            .flight(sn)
+            .is_some_and(|flight| matches!(flight.standing, Standing::Lost(_)))
     }
 
     fn start_hold(&mut self, now: Time) {
@@ -489,8 +566,8 @@ impl Arq {
 
     /// Whether a new segment may go out.
     fn new_allowed(&self, now: Time) -> bool {
-        let held =
-            self.hold.is_some_and(|until| until > now) && self.send.segments() < self.config.send_window as usize;
+        let held = self.hold.is_some_and(|until| until > now)
+            && self.send.segments() < self.config.send_window as usize;
         self.send.has_unsent() && !held && self.window_open()
     }
 
@@ -526,14 +603,19 @@ impl Arq {
             lost += 1;
         }
         if lost > 0 && self.config.mode.congestion_control {
-            self.windows.on_fast_loss(self.send.in_flight(), self.config.mode.resend, self.mss());
+            self.windows
+                .on_fast_loss(self.send.in_flight(), self.config.mode.resend, self.mss());
         }
     }
 
     fn mark_lost(&mut self, sn: Sn, loss: Loss) {
         if let Some(flight) = self.send.flight_mut(sn) {
             flight.standing = Standing::Lost(loss);
-            flight.backoff = if loss == Loss::Timeout { flight.backoff.saturating_add(1) } else { 0 };
+            flight.backoff = if loss == Loss::Timeout {
+                flight.backoff.saturating_add(1)
+            } else {
+                0
+            };
             self.lost.push_back(sn);
         }
     }

@@ -105,7 +105,10 @@ impl Receiver {
         if self.early[ahead].is_some() {
             return Arrival::Repeat;
         }
-        self.early[ahead] = Some(Early { fragment, data: data.into() });
+        self.early[ahead] = Some(Early {
+            fragment,
+            data: data.into(),
+        });
         Arrival::New { early: true }
     }
 
@@ -174,7 +177,10 @@ impl Receiver {
     fn append(&mut self, fragment: u8, data: &[u8]) {
         self.next = self.next.plus(1);
         // An empty segment that ends nothing would hold a place of the window that no read ever frees.
-        let continues = self.segments.back().is_some_and(|&(_, fragment)| fragment > 0);
+        let continues = self
+            .segments
+            .back()
+            .is_some_and(|&(_, fragment)| fragment > 0);
         if data.is_empty() && (fragment > 0 || !continues) {
             return;
         }
@@ -220,12 +226,21 @@ mod tests {
     #[test]
     fn segments_in_any_order_read_in_order() {
         let mut receiver = Receiver::new(8);
-        assert_eq!(receiver.insert(Sn(2), 0, b"c"), Arrival::New { early: true });
+        assert_eq!(
+            receiver.insert(Sn(2), 0, b"c"),
+            Arrival::New { early: true }
+        );
         assert_eq!(receiver.insert(Sn(2), 0, b"c"), Arrival::Repeat);
-        assert_eq!(receiver.insert(Sn(0), 0, b"a"), Arrival::New { early: false });
+        assert_eq!(
+            receiver.insert(Sn(0), 0, b"a"),
+            Arrival::New { early: false }
+        );
         assert_eq!(receiver.insert(Sn(0), 0, b"a"), Arrival::Repeat);
         assert_eq!(read_all(&mut receiver), b"a");
-        assert_eq!(receiver.insert(Sn(1), 0, b"b"), Arrival::New { early: false });
+        assert_eq!(
+            receiver.insert(Sn(1), 0, b"b"),
+            Arrival::New { early: false }
+        );
         assert_eq!(read_all(&mut receiver), b"bc");
         assert_eq!(receiver.next(), Sn(3));
     }
@@ -234,13 +249,21 @@ mod tests {
     fn a_full_window_takes_no_more_and_tells_when_it_opens() {
         let mut receiver = Receiver::new(2);
         for sn in 0..4 {
-            assert_ne!(receiver.insert(Sn(sn), 0, &[sn as u8]), Arrival::Beyond, "{sn}");
+            assert_ne!(
+                receiver.insert(Sn(sn), 0, &[sn as u8]),
+                Arrival::Beyond,
+                "{sn}"
+            );
         }
         assert_eq!(receiver.insert(Sn(4), 0, b"x"), Arrival::Beyond);
         assert_eq!(receiver.unused(), 0);
         assert_eq!(receiver.next(), Sn(2));
         assert_eq!(receiver.read(&mut [0; 1]), 1);
-        assert_eq!(receiver.next(), Sn(3), "an early segment took the free place");
+        assert_eq!(
+            receiver.next(),
+            Sn(3),
+            "an early segment took the free place"
+        );
         assert_eq!(receiver.read(&mut [0; 2]), 2);
         assert!(receiver.take_tell());
         assert_eq!(receiver.next(), Sn(4));
@@ -260,7 +283,10 @@ mod tests {
     fn empty_segments_do_not_fill_the_window() {
         let mut receiver = Receiver::new(2);
         for sn in 0..10 {
-            assert_eq!(receiver.insert(Sn(sn), 0, b""), Arrival::New { early: false });
+            assert_eq!(
+                receiver.insert(Sn(sn), 0, b""),
+                Arrival::New { early: false }
+            );
         }
         assert_eq!(receiver.unused(), 2);
     }

@@ -21,7 +21,11 @@ pub(super) struct Rtt {
 
 impl Rtt {
     pub(super) fn new() -> Self {
-        Self { smoothed: None, variation: Duration::ZERO, rto: RTO_INITIAL }
+        Self {
+            smoothed: None,
+            variation: Duration::ZERO,
+            rto: RTO_INITIAL,
+        }
     }
 
     /// Takes one sample. `interval` is the granularity: how long the peer may hold an acknowledgement back.
@@ -36,9 +40,17 @@ impl Rtt {
             }
             Some(old) => {
                 let error = rtt.abs_diff(old);
-                let smoothed = if rtt > old { old + error / 8 } else { old - error / 8 };
+                let smoothed = if rtt > old {
+                    old + error / 8
+                } else {
+                    old - error / 8
+                };
                 // A sample far below the mean says that the path got faster, not that it varies: an eighth of the weight.
-                let weight = if rtt + self.variation < smoothed { 32 } else { 4 };
+                let weight = if rtt + self.variation < smoothed {
+                    32
+                } else {
+                    4
+                };
                 self.variation = if error > self.variation {
                     self.variation + (error - self.variation) / weight
                 } else {

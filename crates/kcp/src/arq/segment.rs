@@ -119,7 +119,8 @@ impl<'a> Iterator for Segments<'a> {
 
     fn next(&mut self) -> Option<Self::Item> {
         let (head, rest) = self.rest.split_first_chunk::<HEADER>()?;
-        let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+        let word =
+            |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
         self.rest = &[];
         let Some(command) = Command::from_wire(head[4]) else {
             return Some(Err(InputError::Command(head[4])));

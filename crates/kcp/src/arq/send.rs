@@ -48,6 +48,10 @@ pub(super) struct Flight {
     pub(super) standing: Standing,
     /// Times it was sent.
     pub(super) sends: u32,
+    /// How many segments the peer had sent when this one was sent last; how often it was sent since, and since when.
+    pub(super) heard: u64,
+    pub(super) silent_sends: u32,
+    pub(super) silent_since: Time,
     /// Timeouts in a row: how far its timeout is backed off.
     pub(super) backoff: u32,
     /// Number of its last transmission among all transmissions of the session.
@@ -126,9 +130,16 @@ impl SendBuffer {
     /// that the previous write left short. Returns how many were taken.
     pub(super) fn write(&mut self, data: &[u8], mss: usize, limit: usize, merge: bool) -> usize {
         let room = limit.saturating_sub(self.segments());
-        let tail = self.chunks.back_mut().filter(|chunk| merge && !chunk.numbered && chunk.mss == mss);
-        let slack = tail.as_ref().map_or(0, |chunk| chunk.segments() * mss - chunk.left);
-        let take = data.len().min(room.saturating_mul(mss).saturating_add(slack));
+        let tail = self
+            .chunks
+            .back_mut()
+            .filter(|chunk| merge && !chunk.numbered && chunk.mss == mss);
+        let slack = tail
+            .as_ref()
+            .map_or(0, |chunk| chunk.segments() * mss - chunk.left);
+        let take = data
+            .len()
+            .min(room.saturating_mul(mss).saturating_add(slack));
         if take == 0 {
             return 0;
         }
@@ -138,15 +149,28 @@ impl SendBuffer {
                 chunk.left += take;
                 self.waiting += chunk.segments();
             }
-            None => self.push_chunk(Chunk { left: take, mss, numbered: false }),
+            None => self.push_chunk(Chunk {
+                left: take,
+                mss,
+                numbered: false,
+            }),
         }
         self.bytes.extend(&data[..take]);
         take
     }
 
     /// Appends a message whole, or not at all.
-    pub(super) fn write_message(&mut self, data: &[u8], mss: usize, limit: usize) -> Result<(), SendError> {
-        let chunk = Chunk { left: data.len(), mss, numbered: true };
+    pub(super) fn write_message(
+        &mut self,
+        data: &[u8],
+        mss: usize,
+        limit: usize,
+    ) -> Result<(), SendError> {
+        let chunk = Chunk {
+            left: data.len(),
+            mss,
+            numbered: true,
+        };
         if data.is_empty() || chunk.segments() > MAX_FRAGMENTS.min(limit) {
             return Err(SendError::Size);
         }
@@ -165,7 +189,9 @@ impl SendBuffer {
 
     /// The bytes that the next new segment takes in a datagram, header included.
     pub(super) fn peek_new(&self) -> Option<usize> {
-        self.chunks.front().map(|chunk| HEADER + chunk.left.min(chunk.mss))
+        self.chunks
+            .front()
+            .map(|chunk| HEADER + chunk.left.min(chunk.mss))
     }
 
     /// Cuts the next new segment and gives its number.
@@ -186,6 +212,9 @@ impl SendBuffer {
             fragment: fragment as u8,
             standing: Standing::Sent,
             sends: 0,
+            heard: 0,
+            silent_sends: 0,
+            silent_since: Time::ZERO,
             backoff: 0,
             order: 0,
             sent: Time::ZERO,
@@ -208,7 +237,8 @@ impl SendBuffer {
 
     /// Whether the transmission `order` of `sn` is on its way: neither acknowledged, nor lost, nor followed by another.
     pub(super) fn is_out(&self, order: u64, sn: Sn) -> bool {
-        self.flight(sn).is_some_and(|flight| flight.order == order && flight.standing == Standing::Sent)
+        self.flight(sn)
+            .is_some_and(|flight| flight.order == order && flight.standing == Standing::Sent)
     }
 
     /// Copies the payload of a segment in flight into `out`, which has its length.
@@ -227,7 +257,10 @@ impl SendBuffer {
 
     /// Gives back the bytes of all segments that [`Self::pop`] gave.
     pub(super) fn release(&mut self) {
-        let keep_from = self.flights.front().map_or(self.unsent, |flight| flight.start);
+        let keep_from = self
+            .flights
+            .front()
+            .map_or(self.unsent, |flight| flight.start);
         self.bytes.drain(..(keep_from - self.base) as usize);
         self.base = keep_from;
         if self.bytes.is_empty() && self.bytes.capacity() > KEEP {
@@ -266,8 +299,12 @@ mod tests {
     fn a_message_counts_its_fragments_down() {
         let mut buffer = SendBuffer::new();
         buffer.write_message(&[7; 25], 10, 10).expect("room");
-        let fragments: Vec<_> =
-            std::iter::from_fn(|| buffer.cut().and_then(|sn| buffer.flight(sn).map(|f| (f.fragment, f.length)))).collect();
+        let fragments: Vec<_> = std::iter::from_fn(|| {
+            buffer
+                .cut()
+                .and_then(|sn| buffer.flight(sn).map(|f| (f.fragment, f.length)))
+        })
+        .collect();
         assert_eq!(fragments, [(2, 10), (1, 10), (0, 5)]);
         assert_eq!(buffer.write_message(&[0; 100], 10, 8), Err(SendError::Size));
         assert_eq!(buffer.write_message(&[0; 80], 10, 10), Err(SendError::Full));

@@ -10,7 +10,12 @@ fn end(config: Config) -> Arq {
 }
 
 fn fast() -> Config {
-    Config { mode: Mode::FAST3, send_window: 128, recv_window: 128, ..Config::default() }
+    Config {
+        mode: Mode::FAST3,
+        send_window: 128,
+        recv_window: 128,
+        ..Config::default()
+    }
 }
 
 fn datagrams(arq: &mut Arq, now: Time) -> Vec<Vec<u8>> {
@@ -24,12 +29,21 @@ fn datagrams(arq: &mut Arq, now: Time) -> Vec<Vec<u8>> {
 
 fn deliver(arq: &mut Arq, now: Time, datagrams: &[Vec<u8>]) {
     for datagram in datagrams {
-        arq.handle_input(now, datagram, Origin::Wire).expect("an honest datagram");
+        arq.handle_input(now, datagram, Origin::Wire)
+            .expect("an honest datagram");
     }
 }
 
 fn header(command: Command) -> Header {
-    Header { conv: Conv(7), command, fragment: 0, window: 128, timestamp: 0, sn: Sn(0), una: Sn(0) }
+    Header {
+        conv: Conv(7),
+        command,
+        fragment: 0,
+        window: 128,
+        timestamp: 0,
+        sn: Sn(0),
+        una: Sn(0),
+    }
 }
 
 fn datagram(header: &Header, payload: &[u8]) -> Vec<u8> {
@@ -87,7 +101,10 @@ fn a_retransmission_that_is_lost_too_does_not_wait_for_the_timeout() {
     let now = Time::from_millis(110);
     deliver(&mut a, now, &datagrams(&mut b, now));
     assert_eq!(datagrams(&mut a, now).len(), 1);
-    assert_eq!((a.counters().fast_retrans_segs, a.counters().lost_segs), (2, 0));
+    assert_eq!(
+        (a.counters().fast_retrans_segs, a.counters().lost_segs),
+        (2, 0)
+    );
 }
 
 #[test]
@@ -108,7 +125,10 @@ fn the_last_lost_segment_follows_after_the_reordering_time() {
 
 #[test]
 fn a_silent_peer_is_reported_dead() {
-    let mut a = end(fast());
+    let mut a = end(Config {
+        dead_silence: Duration::ZERO,
+        ..fast()
+    });
     a.write(Time::ZERO, b"anyone?").expect("open");
     let mut now = Time::ZERO;
     let mut sent = 0;
@@ -118,13 +138,48 @@ fn a_silent_peer_is_reported_dead() {
         a.handle_timeout(now);
     }
     assert_eq!(sent, 20);
-    assert_eq!((a.poll_timeout(), a.write(now, b"x")), (None, Err(SendError::Closed)));
+    assert_eq!(
+        (a.poll_timeout(), a.write(now, b"x")),
+        (None, Err(SendError::Closed))
+    );
     assert!(datagrams(&mut a, now).is_empty());
 }
 
 #[test]
+fn a_short_silence_is_not_death() {
+    let (mut a, mut b) = (end(fast()), end(fast()));
+    let mut now = Time::ZERO;
+    for _ in 0..20 {
+        a.write(now, b"x").expect("open");
+        deliver(&mut b, now, &datagrams(&mut a, now));
+        now = now + Duration::from_millis(10);
+        deliver(&mut a, now, &datagrams(&mut b, now));
+    }
+    assert!(
+        a.rto() <= Duration::from_millis(40),
+        "twenty sends take less than five seconds: {:?}",
+        a.rto()
+    );
+    let silent_since = now;
+    a.write(now, b"anyone?").expect("open");
+    while !a.is_dead() {
+        datagrams(&mut a, now);
+        now = a.poll_timeout().expect("it keeps trying");
+        a.handle_timeout(now);
+    }
+    let silence = now.since(silent_since);
+    assert!(
+        silence >= Duration::from_secs(10) && silence < Duration::from_secs(12),
+        "{silence:?}"
+    );
+}
+
+#[test]
 fn a_closed_window_is_probed_until_it_opens() {
-    let config = Config { recv_window: 4, ..fast() };
+    let config = Config {
+        recv_window: 4,
+        ..fast()
+    };
     let (mut a, mut b) = (end(fast()), end(config));
     let mut now = Time::ZERO;
     a.write(now, &[3; 1352 * 40]).expect("open");
@@ -155,7 +210,10 @@ fn a_closed_window_is_probed_until_it_opens() {
 
 #[test]
 fn write_delay_gathers_small_writes() {
-    let mut a = end(Config { write_delay: true, ..fast() });
+    let mut a = end(Config {
+        write_delay: true,
+        ..fast()
+    });
     for at in 0..5 {
         a.write(Time::from_millis(at), b"ab").expect("open");
         assert!(datagrams(&mut a, Time::from_millis(at)).is_empty());
@@ -184,9 +242,16 @@ fn messages_arrive_whole() {
 
 #[test]
 fn a_message_that_the_window_cannot_hold_is_an_error_and_still_readable_as_bytes() {
-    let mut b = end(Config { recv_window: 4, ..fast() });
+    let mut b = end(Config {
+        recv_window: 4,
+        ..fast()
+    });
     for sn in 0..4 {
-        let push = Header { sn: Sn(sn), fragment: 200, ..header(Command::Push) };
+        let push = Header {
+            sn: Sn(sn),
+            fragment: 200,
+            ..header(Command::Push)
+        };
         deliver(&mut b, Time::ZERO, &[datagram(&push, b"x")]);
     }
     assert_eq!(b.read_message(&mut Vec::new()), Err(SendError::Size));
@@ -199,7 +264,11 @@ fn acknowledgements_of_numbers_never_sent_change_nothing() {
     a.write(Time::ZERO, b"x").expect("open");
     datagrams(&mut a, Time::ZERO);
     for sn in [1, 2, 1 << 31, u32::MAX] {
-        let ack = Header { sn: Sn(sn), una: Sn(sn.max(2)), ..header(Command::Ack) };
+        let ack = Header {
+            sn: Sn(sn),
+            una: Sn(sn.max(2)),
+            ..header(Command::Ack)
+        };
         deliver(&mut a, Time::from_millis(1), &[datagram(&ack, b"")]);
     }
     assert_eq!(a.unacknowledged(), 1);
@@ -208,8 +277,14 @@ fn acknowledgements_of_numbers_never_sent_change_nothing() {
 #[test]
 fn another_conversation_is_refused() {
     let mut a = end(fast());
-    let push = Header { conv: Conv(8), ..header(Command::Push) };
-    assert_eq!(a.handle_input(Time::ZERO, &datagram(&push, b"x"), Origin::Wire), Err(InputError::Conversation));
+    let push = Header {
+        conv: Conv(8),
+        ..header(Command::Push)
+    };
+    assert_eq!(
+        a.handle_input(Time::ZERO, &datagram(&push, b"x"), Origin::Wire),
+        Err(InputError::Conversation)
+    );
     assert_eq!(a.readable(), 0);
 }
 

@@ -24,13 +24,23 @@ pub(super) struct Windows {
 
 impl Windows {
     pub(super) fn new(ours: u32) -> Self {
-        Self { ours, peer: INITIAL_WINDOW, congestion: 1, threshold: THRESHOLD_MIN, bytes: 0 }
+        Self {
+            ours,
+            peer: INITIAL_WINDOW,
+            congestion: 1,
+            threshold: THRESHOLD_MIN,
+            bytes: 0,
+        }
     }
 
     /// How many segments may be between `una` and `next`.
     pub(super) fn limit(&self, congestion_control: bool) -> usize {
         let limit = self.ours.min(self.peer);
-        (if congestion_control { limit.min(self.congestion) } else { limit }) as usize
+        (if congestion_control {
+            limit.min(self.congestion)
+        } else {
+            limit
+        }) as usize
     }
 
     pub(super) fn set_peer(&mut self, window: u16) {
@@ -125,6 +135,62 @@ impl Probe {
 
     pub(super) fn take_ask(&mut self) -> bool {
         std::mem::take(&mut self.ask)
+    }
+}
+
+/// Holds back what has timed out, beyond a few segments, until one of those is answered.
+///
+/// A receiver acknowledges a whole window in one or two datagrams. When those are lost, everything in flight times out,
+/// though all of it has arrived; a few segments sent again bring the acknowledgement back, or the evidence of what is lost.
+/// KCP's rule, to send all again, costs a window for each lost acknowledgement.
+#[derive(Debug, Default)]
+pub(super) struct Tries {
+    /// Segments sent again since the peer was last heard.
+    spent: u32,
+    /// Rounds since then.
+    round: u32,
+    /// When the next round may start.
+    next: Option<Time>,
+}
+
+impl Tries {
+    /// Segments of the first round: what a short burst loses goes out again at once.
+    const FIRST: u32 = 16;
+
+    /// Whether another segment that timed out may go. Without `resend` only the timeout repairs, so nothing is held back.
+    pub(super) fn allow(&mut self, resend: u32, now: Time) -> bool {
+        if resend == 0 || self.spent < self.bound() {
+            return true;
+        }
+        if self.next.is_none_or(|next| next <= now) {
+            self.round += 1;
+            self.next = None;
+        }
+        self.spent < self.bound()
+    }
+
+    /// Notes one that went; if it is not answered by `next`, more may go.
+    pub(super) fn spent(&mut self, next: Time) {
+        self.spent = self.spent.saturating_add(1);
+        self.next = Some(next);
+    }
+
+    /// The peer was heard.
+    pub(super) fn heard(&mut self) {
+        *self = Self::default();
+    }
+
+    /// When a timeout that is due at `at` can be acted on.
+    pub(super) fn delay(&self, resend: u32, at: Option<Time>) -> Option<Time> {
+        if resend == 0 || self.spent < self.bound() {
+            return at;
+        }
+        at.max(at.and(self.next))
+    }
+
+    /// Each round may send three times as much as all before.
+    fn bound(&self) -> u32 {
+        Self::FIRST.saturating_mul(4_u32.saturating_pow(self.round))
     }
 }
 

@@ -58,8 +58,13 @@ impl Tuner {
             }
         }
         let distinct = seen.iter().filter(|&&seen| seen).count();
-        let certain = data_end == parity_start && seen[0] && seen[total - 1] && 2 * distinct >= total;
-        if certain { Shards::new(data_end, total - data_end).ok() } else { None }
+        let certain =
+            data_end == parity_start && seen[0] && seen[total - 1] && 2 * distinct >= total;
+        if certain {
+            Shards::new(data_end, total - data_end).ok()
+        } else {
+            None
+        }
     }
 }
 
@@ -70,7 +75,16 @@ mod tests {
     #[test]
     fn parameters_are_found_in_spite_of_loss() {
         let mut random = 1_u32;
-        for (data, parity) in [(10, 3), (1, 1), (20, 10), (3, 5), (70, 30), (200, 56), (2, 1), (1, 10)] {
+        for (data, parity) in [
+            (10, 3),
+            (1, 1),
+            (20, 10),
+            (3, 5),
+            (70, 30),
+            (200, 56),
+            (2, 1),
+            (1, 10),
+        ] {
             let mut tuner = Tuner::default();
             let mut found = None;
             let mut taken = 0;
@@ -85,7 +99,11 @@ mod tests {
                     break;
                 }
             }
-            assert_eq!(found, Shards::new(data, parity).ok(), "{data}/{parity} after {taken}");
+            assert_eq!(
+                found,
+                Shards::new(data, parity).ok(),
+                "{data}/{parity} after {taken}"
+            );
         }
     }
 

@@ -81,7 +81,10 @@ impl Decoder {
 
     /// Takes a data or parity packet, header included. Take what it recovers with [`Self::pop`].
     pub fn handle(&mut self, packet: &[u8], counters: &mut Counters) {
-        let (Some(kind), Some(number)) = (Kind::of(packet), packet.first_chunk().map(|&n| u32::from_le_bytes(n))) else {
+        let (Some(kind), Some(number)) = (
+            Kind::of(packet),
+            packet.first_chunk().map(|&n| u32::from_le_bytes(n)),
+        ) else {
             return;
         };
         let covered = &packet[HEADER..];
@@ -137,7 +140,10 @@ impl Decoder {
         if let Some(shards) = tuner.sample(number, is_parity) {
             self.shards = shards;
             self.tuner = None;
-            self.trust = Trust { confirmed: true, ..Trust::default() };
+            self.trust = Trust {
+                confirmed: true,
+                ..Trust::default()
+            };
         }
         false
     }
@@ -168,7 +174,8 @@ impl Decoder {
         }
         self.stray = 0;
         let newest = self.newest?;
-        let age = |group: u32| (u64::from(newest) + u64::from(ids) - u64::from(group)) % u64::from(ids);
+        let age =
+            |group: u32| (u64::from(newest) + u64::from(ids) - u64::from(group)) % u64::from(ids);
         if !self.groups.iter().any(|group| group.id == id) {
             let spare = &mut self.spare;
             self.groups.retain_mut(|group| {
@@ -179,7 +186,12 @@ impl Decoder {
                 keep
             });
             self.spare.truncate(self.shards.total());
-            self.groups.push_back(Group { id, packets: Vec::new(), data: 0, done: false });
+            self.groups.push_back(Group {
+                id,
+                packets: Vec::new(),
+                data: 0,
+                done: false,
+            });
         }
         self.groups.iter().find(|group| group.id == id)
     }
@@ -202,7 +214,8 @@ impl Decoder {
             }
             group.done = true;
             let packets = std::mem::take(&mut group.packets);
-            self.spare.extend(packets.into_iter().map(|(_, packet)| packet));
+            self.spare
+                .extend(packets.into_iter().map(|(_, packet)| packet));
             self.spare.truncate(self.shards.total());
         }
     }
@@ -234,12 +247,22 @@ impl Trust {
 }
 
 /// Computes the missing data packets of `group`, which has `need` packets, not all of them data.
-fn recover(kernel: Kernel, group: &mut Group, need: usize, out: &mut Vec<Recovered>, counters: &mut Counters) {
+fn recover(
+    kernel: Kernel,
+    group: &mut Group,
+    need: usize,
+    out: &mut Vec<Recovered>,
+    counters: &mut Counters,
+) {
     // Data first: what a group has more than it needs is parity then.
     group.packets.sort_unstable_by_key(|&(place, _)| place);
     let packets = &group.packets[..need];
     let points = Points::new(packets.iter().map(|&(place, _)| place).collect());
-    let longest = packets.iter().map(|(_, packet)| packet.len()).max().unwrap_or(0);
+    let longest = packets
+        .iter()
+        .map(|(_, packet)| packet.len())
+        .max()
+        .unwrap_or(0);
     for missing in (0..need).map(|place| place as u8) {
         if packets.iter().any(|&(place, _)| place == missing) {
             continue;

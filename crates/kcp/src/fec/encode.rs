@@ -32,7 +32,9 @@ impl Encoder {
     /// An encoder at number 0.
     pub fn new(shards: Shards) -> Self {
         let points = Points::data(shards.data());
-        let numerators = (shards.data()..shards.total()).map(|parity| points.numerator(parity as u8)).collect();
+        let numerators = (shards.data()..shards.total())
+            .map(|parity| points.numerator(parity as u8))
+            .collect();
         Self {
             shards,
             kernel: Kernel::best(),
@@ -126,7 +128,9 @@ impl Encoder {
                 sum.resize(covered.len(), 0);
             }
             let target = (self.shards.data() + parity) as u8;
-            let weight = self.points.weight(target, self.numerators[parity], self.filled);
+            let weight = self
+                .points
+                .weight(target, self.numerators[parity], self.filled);
             self.kernel.mul_add(weight, covered, sum);
         }
     }
@@ -137,6 +141,7 @@ impl Encoder {
 
     fn advance(&mut self, count: u32) {
         // Below 2^32 as the group size is at most 256 and the wrap leaves at least one.
-        self.next = ((u64::from(self.next) + u64::from(count)) % u64::from(self.shards.wrap())) as u32;
+        self.next =
+            ((u64::from(self.next) + u64::from(count)) % u64::from(self.shards.wrap())) as u32;
     }
 }

@@ -39,7 +39,11 @@ pub(super) const fn exp(exponent: u32) -> u8 {
 }
 
 pub(super) const fn mul(a: u8, b: u8) -> u8 {
-    if a == 0 || b == 0 { 0 } else { EXP[LOG[a as usize] as usize + LOG[b as usize] as usize] }
+    if a == 0 || b == 0 {
+        0
+    } else {
+        EXP[LOG[a as usize] as usize + LOG[b as usize] as usize]
+    }
 }
 
 /// Products of every coefficient with the sixteen low nibbles, then with the sixteen high nibbles.
@@ -100,7 +104,10 @@ mod tests {
                 let product = mul_by_shifts(a, b);
                 assert_eq!(mul(a, b), product);
                 let nibbles = &NIBBLES[usize::from(a)];
-                assert_eq!(nibbles[usize::from(b & 15)] ^ nibbles[16 + usize::from(b >> 4)], product);
+                assert_eq!(
+                    nibbles[usize::from(b & 15)] ^ nibbles[16 + usize::from(b >> 4)],
+                    product
+                );
             }
         }
     }

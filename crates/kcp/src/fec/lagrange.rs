@@ -21,9 +21,18 @@ impl Points {
     pub(super) fn new(points: Vec<u8>) -> Self {
         let denominators = points
             .iter()
-            .map(|&point| points.iter().filter(|&&other| other != point).map(|&other| gf::log(point ^ other)).sum())
+            .map(|&point| {
+                points
+                    .iter()
+                    .filter(|&&other| other != point)
+                    .map(|&other| gf::log(point ^ other))
+                    .sum()
+            })
             .collect();
-        Self { points, denominators }
+        Self {
+            points,
+            denominators,
+        }
     }
 
     /// The points `0..data`: a group's data packets.
@@ -33,7 +42,10 @@ impl Points {
 
     /// The logarithm of `Π (target − x_j)`, which all weights of `target` share. `target` is none of the points.
     pub(super) fn numerator(&self, target: u8) -> u32 {
-        self.points.iter().map(|&point| gf::log(target ^ point)).sum()
+        self.points
+            .iter()
+            .map(|&point| gf::log(target ^ point))
+            .sum()
     }
 
     /// The weight of point number `index` in the value at `target`, whose numerator is given.
@@ -64,7 +76,8 @@ mod tests {
         let points = Points::data(2);
         let numerator = points.numerator(2);
         let (a, b) = (0x53, 0xca);
-        let parity = gf::mul(points.weight(2, numerator, 0), a) ^ gf::mul(points.weight(2, numerator, 1), b);
+        let parity =
+            gf::mul(points.weight(2, numerator, 0), a) ^ gf::mul(points.weight(2, numerator, 1), b);
         assert_eq!(parity, a ^ gf::mul(2, a ^ b));
     }
 }

@@ -2,7 +2,10 @@
 //!
 //! Which instructions to use is found out once per process. All kernels give the same bytes.
 
-#![allow(unsafe_code, reason = "SIMD: functions for a CPU feature are called only where that feature was detected")]
+#![allow(
+    unsafe_code,
+    reason = "SIMD: functions for a CPU feature are called only where that feature was detected"
+)]
 
 use std::sync::OnceLock;
 
@@ -75,8 +78,8 @@ fn scalar(coefficient: u8, source: &[u8], target: &mut [u8]) {
 mod x86 {
     use std::arch::x86_64::{
         __m128i, __m256i, _mm_loadu_si128, _mm256_and_si256, _mm256_broadcastsi128_si256,
-        _mm256_gf2p8affine_epi64_epi8, _mm256_loadu_si256, _mm256_set1_epi8, _mm256_set1_epi64x, _mm256_shuffle_epi8,
-        _mm256_srli_epi64, _mm256_storeu_si256, _mm256_xor_si256,
+        _mm256_gf2p8affine_epi64_epi8, _mm256_loadu_si256, _mm256_set1_epi8, _mm256_set1_epi64x,
+        _mm256_shuffle_epi8, _mm256_srli_epi64, _mm256_storeu_si256, _mm256_xor_si256,
     };
 
     use super::{
@@ -117,7 +120,8 @@ mod x86 {
         for (from, to) in from.iter().zip(to) {
             let bytes = load(from);
             let low = _mm256_shuffle_epi8(low, _mm256_and_si256(bytes, mask));
-            let high = _mm256_shuffle_epi8(high, _mm256_and_si256(_mm256_srli_epi64::<4>(bytes), mask));
+            let high =
+                _mm256_shuffle_epi8(high, _mm256_and_si256(_mm256_srli_epi64::<4>(bytes), mask));
             store(to, _mm256_xor_si256(load(to), _mm256_xor_si256(low, high)));
         }
         scalar(coefficient, from_rest, to_rest);

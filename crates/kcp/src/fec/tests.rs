@@ -25,7 +25,10 @@ fn payload_of(i: usize) -> Vec<u8> {
     vec![i as u8; 1 + i * 7 % 300]
 }
 
-fn feed<'a>(decoder: &mut Decoder, packets: impl IntoIterator<Item = &'a Vec<u8>>) -> (Vec<Vec<u8>>, Counters) {
+fn feed<'a>(
+    decoder: &mut Decoder,
+    packets: impl IntoIterator<Item = &'a Vec<u8>>,
+) -> (Vec<Vec<u8>>, Counters) {
     let mut counters = Counters::default();
     let mut recovered = Vec::new();
     for packet in packets {
@@ -43,10 +46,15 @@ fn any_d_of_a_group_give_the_rest() {
         let all = packets(shards, 2);
         for skip in 0..=parity {
             // The first group confirms the parameters; of the second the first and the last data packets are lost.
-            let mut lost: Vec<usize> = (0..skip.min(data)).map(|i| if i % 2 == 0 { i / 2 } else { data - 1 - i / 2 }).collect();
+            let mut lost: Vec<usize> = (0..skip.min(data))
+                .map(|i| if i % 2 == 0 { i / 2 } else { data - 1 - i / 2 })
+                .collect();
             lost.sort_unstable();
             let mut decoder = Decoder::new(shards);
-            let kept = all.iter().enumerate().filter(|(i, _)| !lost.iter().any(|l| shards.total() + l == *i));
+            let kept = all
+                .iter()
+                .enumerate()
+                .filter(|(i, _)| !lost.iter().any(|l| shards.total() + l == *i));
             let (recovered, counters) = feed(&mut decoder, kept.map(|(_, packet)| packet));
             let mut expected: Vec<_> = lost.iter().map(|i| payload_of(data + i)).collect();
             expected.sort();
@@ -71,7 +79,10 @@ fn duplicates_and_late_packets_recover_nothing_twice() {
     let all = packets(shards, 3);
     let mut decoder = Decoder::new(shards);
     feed(&mut decoder, &all[..6]);
-    let (recovered, _) = feed(&mut decoder, [&all[6], &all[6], &all[6], &all[6], &all[8], &all[9]]);
+    let (recovered, _) = feed(
+        &mut decoder,
+        [&all[6], &all[6], &all[6], &all[6], &all[8], &all[9]],
+    );
     assert!(recovered.is_empty());
     let (recovered, _) = feed(&mut decoder, [&all[10], &all[10], &all[11], &all[7]]);
     assert_eq!(recovered, [payload_of(5)]);
@@ -83,12 +94,19 @@ fn a_peer_with_other_parameters_is_understood_after_a_while() {
     let all = packets(theirs, 12);
     let mut decoder = Decoder::new(Shards::new(10, 3).expect("valid"));
     // One in seven is lost all the time.
-    let kept = all.iter().enumerate().filter(|(i, _)| i % 7 != 3).map(|(_, packet)| packet);
+    let kept = all
+        .iter()
+        .enumerate()
+        .filter(|(i, _)| i % 7 != 3)
+        .map(|(_, packet)| packet);
     let (recovered, counters) = feed(&mut decoder, kept);
     assert_eq!(decoder.shards(), theirs);
     assert!(counters.fec_recovered > 10, "{}", counters.fec_recovered);
     let sent: Vec<_> = (0..12 * 20).map(payload_of).collect();
-    assert!(recovered.iter().all(|payload| sent.contains(payload)), "nothing but what was sent");
+    assert!(
+        recovered.iter().all(|payload| sent.contains(payload)),
+        "nothing but what was sent"
+    );
 }
 
 #[test]
@@ -103,7 +121,10 @@ fn wrong_parameters_never_invent_packets() {
             random >> 24 >= 38
         });
         let (recovered, _) = feed(&mut decoder, kept);
-        assert!(recovered.iter().all(|payload| sent.contains(payload)), "{data}/{parity}");
+        assert!(
+            recovered.iter().all(|payload| sent.contains(payload)),
+            "{data}/{parity}"
+        );
     }
 }
 
@@ -130,7 +151,11 @@ fn memory_is_bounded_whatever_numbers_come() {
     for _ in 0..100_000 {
         number = number.wrapping_mul(1_664_525).wrapping_add(1_013_904_223) % shards.wrap();
         let mut packet = vec![0; 100];
-        let kind = if number % 13 < 10 { Kind::Data } else { Kind::Parity };
+        let kind = if number % 13 < 10 {
+            Kind::Data
+        } else {
+            Kind::Parity
+        };
         write_header(&mut packet, number, kind);
         decoder.handle(&packet, &mut counters);
         assert!(counters.fec_shard_set <= 9, "{}", counters.fec_shard_set);
@@ -146,7 +171,11 @@ fn one_forged_number_far_ahead_does_not_end_recovery() {
     let mut forged = all[0].clone();
     forged[..4].copy_from_slice(&(6_u32 * 100_000_000).to_le_bytes());
     feed(&mut decoder, [&forged]);
-    let kept = all[6..].iter().enumerate().filter(|(i, _)| i % 6 != 1).map(|(_, packet)| packet);
+    let kept = all[6..]
+        .iter()
+        .enumerate()
+        .filter(|(i, _)| i % 6 != 1)
+        .map(|(_, packet)| packet);
     let (recovered, _) = feed(&mut decoder, kept);
     assert!(recovered.len() > 20, "{}", recovered.len());
 }

@@ -20,7 +20,10 @@ impl Gcm {
         head.copy_from_slice(&nonce[..NONCE]);
         let (body, tail) = rest.split_at_mut(rest.len() - TAG);
         let nonce: [u8; NONCE] = std::array::from_fn(|i| nonce[i]);
-        match self.0.encrypt_inout_detached(&nonce.into(), &[], body.into()) {
+        match self
+            .0
+            .encrypt_inout_detached(&nonce.into(), &[], body.into())
+        {
             Ok(tag) => tail.copy_from_slice(&tag),
             // Only for bodies of 64 GiB. Were it to happen, nothing readable may leave.
             Err(_) => body.fill(0),

@@ -4,13 +4,14 @@
 //! not, so it works on several blocks at a time.
 
 use cipher::{
-    Array, Block, BlockCipherEncBackend, BlockCipherEncClosure, BlockCipherEncrypt, BlockSizeUser, KeyInit,
-    array::ArraySize, typenum::Unsigned,
+    Array, Block, BlockCipherEncBackend, BlockCipherEncClosure, BlockCipherEncrypt, BlockSizeUser,
+    KeyInit, array::ArraySize, typenum::Unsigned,
 };
 
 /// The IV for 128-bit blocks; ciphers of 64 bits use its first half.
-const IV: [u8; 16] =
-    [0xa7, 0x73, 0x4f, 0x9c, 0x12, 0xac, 0x1b, 0x01, 0xa4, 0x15, 0xf2, 0xc1, 0xfc, 0x78, 0xe6, 0x6b];
+const IV: [u8; 16] = [
+    0xa7, 0x73, 0x4f, 0x9c, 0x12, 0xac, 0x1b, 0x01, 0xa4, 0x15, 0xf2, 0xc1, 0xfc, 0x78, 0xe6, 0x6b,
+];
 
 /// Blocks decrypted together: AES-NI keeps eight in flight.
 const WIDE: usize = 8;
@@ -41,7 +42,10 @@ impl<C: BlockCipherEncrypt + KeyInit + Send + Sync + 'static> Cfb<C> {
 
 impl<C: BlockCipherEncrypt + Send + Sync> PacketCipher for Cfb<C> {
     fn encrypt(&self, packet: &mut [u8]) {
-        self.cipher.encrypt_with_backend(Encrypt { stream: self.first.clone(), packet });
+        self.cipher.encrypt_with_backend(Encrypt {
+            stream: self.first.clone(),
+            packet,
+        });
     }
 
     fn decrypt(&self, packet: &mut [u8]) {

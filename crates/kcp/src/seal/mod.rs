@@ -128,7 +128,10 @@ impl FromStr for Cipher {
 
     /// Unlike kcptun, which falls back to `aes`, refuses a name that it does not know.
     fn from_str(name: &str) -> Result<Self, ConfigError> {
-        Self::ALL.into_iter().find(|cipher| cipher.name() == name).ok_or_else(|| ConfigError::Cipher(name.to_owned()))
+        Self::ALL
+            .into_iter()
+            .find(|cipher| cipher.name() == name)
+            .ok_or_else(|| ConfigError::Cipher(name.to_owned()))
     }
 }
 
@@ -152,7 +155,9 @@ enum Inner {
 
 impl fmt::Debug for Seal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Seal").field("cipher", &self.cipher).finish_non_exhaustive()
+        f.debug_struct("Seal")
+            .field("cipher", &self.cipher)
+            .finish_non_exhaustive()
     }
 }
 
@@ -160,9 +165,13 @@ impl Seal {
     /// A seal from the first [`Cipher::key_len`] bytes of `key`; it is an error if `key` has fewer.
     pub fn new(cipher: Cipher, key: &[u8]) -> Result<Self, ConfigError> {
         let want = cipher.key_len();
-        let wrong = || ConfigError::Key { want, got: key.len() };
+        let wrong = || ConfigError::Key {
+            want,
+            got: key.len(),
+        };
         let key = key.get(..want).ok_or_else(wrong)?;
-        let checked = |cipher: Option<Box<dyn PacketCipher>>| cipher.map(Inner::Checked).ok_or_else(wrong);
+        let checked =
+            |cipher: Option<Box<dyn PacketCipher>>| cipher.map(Inner::Checked).ok_or_else(wrong);
         let inner = match cipher {
             Cipher::Null => Inner::Null,
             Cipher::None => Inner::None,
@@ -248,7 +257,11 @@ fn fill_head(packet: &mut [u8], nonce: [u8; NONCE]) {
 
 fn check_head(packet: &mut [u8]) -> Result<&mut [u8], InputError> {
     let (head, body) = packet.split_at_mut(NONCE + CHECKSUM);
-    if head[NONCE..] == crc32fast::hash(body).to_le_bytes() { Ok(body) } else { Err(InputError::Unsealed) }
+    if head[NONCE..] == crc32fast::hash(body).to_le_bytes() {
+        Ok(body)
+    } else {
+        Err(InputError::Unsealed)
+    }
 }
 
 #[cfg(test)]
@@ -267,14 +280,25 @@ mod tests {
                 packet[head..head + length].copy_from_slice(&body);
                 seal.seal(&mut packet, [length as u8; 16]);
                 let mut damaged = packet.clone();
-                assert_eq!(seal.open(&mut packet).expect("ours"), body, "{cipher} {length}");
+                assert_eq!(
+                    seal.open(&mut packet).expect("ours"),
+                    body,
+                    "{cipher} {length}"
+                );
                 if cipher != Cipher::Null && length > 0 {
                     damaged[head + length / 2] ^= 1;
-                    assert_eq!(seal.open(&mut damaged).map(|_| ()), Err(InputError::Unsealed), "{cipher} {length}");
+                    assert_eq!(
+                        seal.open(&mut damaged).map(|_| ()),
+                        Err(InputError::Unsealed),
+                        "{cipher} {length}"
+                    );
                 }
             }
             for length in 0..head + seal.tail_len() {
-                assert_eq!(seal.open(&mut vec![0; length]).map(|_| ()), Err(InputError::Short));
+                assert_eq!(
+                    seal.open(&mut vec![0; length]).map(|_| ()),
+                    Err(InputError::Short)
+                );
             }
         }
     }
@@ -284,7 +308,10 @@ mod tests {
         for cipher in Cipher::ALL {
             assert_eq!(cipher.name().parse(), Ok(cipher));
         }
-        assert_eq!("rot13".parse::<Cipher>(), Err(ConfigError::Cipher("rot13".into())));
+        assert_eq!(
+            "rot13".parse::<Cipher>(),
+            Err(ConfigError::Cipher("rot13".into()))
+        );
         assert_eq!(
             Seal::new(Cipher::Aes, &[0; 16]).map(|_| ()),
             Err(ConfigError::Key { want: 32, got: 16 })

@@ -1,8 +1,8 @@
 //! TEA with 8 cycles and XTEA with 32, on big-endian words: what Go's `x/crypto` does and kcp-go asks for.
 
 use cipher::{
-    Block, BlockCipherEncBackend, BlockCipherEncClosure, BlockCipherEncrypt, BlockSizeUser, InOut, Key, KeyInit,
-    KeySizeUser, ParBlocksSizeUser,
+    Block, BlockCipherEncBackend, BlockCipherEncClosure, BlockCipherEncrypt, BlockSizeUser, InOut,
+    Key, KeyInit, KeySizeUser, ParBlocksSizeUser,
     typenum::{U1, U8, U16},
 };
 
@@ -43,7 +43,10 @@ impl TwoWords for Xtea {
         for _ in 0..XTEA_CYCLES {
             left = left.wrapping_add(mix(right, sum.wrapping_add(self.0[(sum & 3) as usize])));
             sum = sum.wrapping_add(DELTA);
-            right = right.wrapping_add(mix(left, sum.wrapping_add(self.0[(sum >> 11 & 3) as usize])));
+            right = right.wrapping_add(mix(
+                left,
+                sum.wrapping_add(self.0[(sum >> 11 & 3) as usize]),
+            ));
         }
         (left, right)
     }
@@ -63,7 +66,9 @@ impl<C: TwoWords> BlockCipherEncBackend for Backend<'_, C> {
     #[inline(always)]
     fn encrypt_block(&self, mut block: InOut<'_, '_, Block<Self>>) {
         let bytes = block.get_in();
-        let word = |at: usize| u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        let word = |at: usize| {
+            u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+        };
         let (left, right) = self.0.encrypt(word(0), word(4));
         let out = block.get_out();
         out[..4].copy_from_slice(&left.to_be_bytes());
