@@ -5,7 +5,9 @@
 //! for the next deadline. No deadline means that nothing will happen by itself: an idle session has no timer.
 
 mod ack;
+mod input;
 mod loss;
+mod output;
 mod recv;
 mod rtt;
 mod segment;
@@ -18,12 +20,12 @@ pub use self::segment::{Command, Conv, HEADER, Header, Segments, Sn};
 use self::{
     ack::Acks,
     loss::LossDetector,
-    recv::{Arrival, Receiver},
-    rtt::{RTT_BELIEVED, Rtt},
+    recv::Receiver,
+    rtt::Rtt,
     send::{Loss, SendBuffer, Standing},
     window::{Probe, Tries, Windows},
 };
-use crate::{Config, Counters, InputError, SendError, Time};
+use crate::{Config, Counters, SendError, Time};
 
 /// How a datagram's bytes came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,135 +105,6 @@ impl Arq {
         self.config = config;
     }
 
-    /// Takes the segments of a datagram.
-    ///
-    /// On an error the segments before the broken one have been taken, as kcp-go does.
-    pub fn handle_input(
-        &mut self,
-        now: Time,
-        datagram: &[u8],
-        origin: Origin,
-    ) -> Result<(), InputError> {
-        if datagram.len() < HEADER {
-            return Err(InputError::Short);
-        }
-        let una = self.send.una();
-        let mut rtt = None;
-        let mut result = Ok(());
-        for segment in Segments::new(datagram) {
-            match segment {
-                Ok((header, payload)) if header.conv == self.conv => {
-                    rtt = self.handle_segment(now, &header, payload, origin).or(rtt);
-                }
-                Ok(_) => {
-                    result = Err(InputError::Conversation);
-                    break;
-                }
-                Err(error) => result = Err(error),
-            }
-        }
-        if let (Origin::Wire, Some(rtt)) = (origin, rtt) {
-            self.rtt
-                .sample(rtt, self.config.mode.interval, self.config.mode.nodelay);
-        }
-        if self.send.una() != una {
-            self.send.release();
-            if self.config.mode.congestion_control {
-                self.windows.on_progress(self.mss());
-            }
-        }
-        self.detect_overtaken(now);
-        let (send, detector) = (&self.send, &mut self.detector);
-        detector.tidy(send.in_flight(), |order, sn| send.is_out(order, sn));
-        self.probe
-            .set(self.windows.peer_closed() && self.send.segments() > 0, now);
-        if self.acks.len() >= self.mtu / HEADER {
-            // One datagram's worth: on a path shorter than the interval this is what clocks the sender.
-            self.acks.hurry(now);
-        }
-        result
-    }
-
-    fn handle_segment(
-        &mut self,
-        now: Time,
-        header: &Header,
-        payload: &[u8],
-        origin: Origin,
-    ) -> Option<Duration> {
-        self.counters.in_segs += 1;
-        self.heard += 1;
-        self.probe.heard();
-        let rtt = match header.command {
-            Command::Ack => self.on_ack(now, header.sn, header.timestamp),
-            Command::Push => {
-                self.on_push(now, header, payload, origin);
-                None
-            }
-            Command::WindowAsk => {
-                self.receiver.ask_tell();
-                None
-            }
-            Command::WindowTell => None,
-        };
-        let progress = header.una.since(self.send.una());
-        // A number never given is a lie, an old one comes from a datagram that was overtaken: neither says anything.
-        if (0..=self.send.in_flight() as i64).contains(&i64::from(progress)) {
-            if origin == Origin::Wire {
-                self.windows.set_peer(header.window);
-            }
-            if progress > 0 {
-                self.tries.heard();
-            }
-            for _ in 0..progress {
-                if let Some(flight) = self.send.pop()
-                    && flight.standing != Standing::Acked
-                    && flight.sends == 1
-                {
-                    self.detector
-                        .delivered(flight.order, self.config.mode.resend);
-                }
-            }
-        }
-        rtt
-    }
-
-    /// Returns the round-trip time that the acknowledgement tells.
-    fn on_ack(&mut self, now: Time, sn: Sn, timestamp: u32) -> Option<Duration> {
-        let mut rtt = Duration::from_millis(u64::from(now.wire().wrapping_sub(timestamp)));
-        if let Some(flight) = self.send.flight_mut(sn) {
-            if flight.standing == Standing::Acked {
-                // Repeated: its time says nothing.
-                return None;
-            }
-            flight.standing = Standing::Acked;
-            self.tries.heard();
-            // The timestamp says which transmission arrived. Of an earlier one the order is not known any more.
-            if flight.sent.wire() == timestamp {
-                rtt = now.since(flight.sent);
-                let order = flight.order;
-                self.detector.delivered(order, self.config.mode.resend);
-            }
-        }
-        (rtt <= RTT_BELIEVED).then_some(rtt)
-    }
-
-    fn on_push(&mut self, now: Time, header: &Header, payload: &[u8], origin: Origin) {
-        let arrival = self.receiver.insert(header.sn, header.fragment, payload);
-        if arrival == Arrival::Beyond {
-            return;
-        }
-        let delay = if self.config.ack_nodelay {
-            Duration::ZERO
-        } else {
-            self.config.mode.interval / 2
-        };
-        self.acks.push(header.sn, header.timestamp, now, delay);
-        if arrival == Arrival::Repeat && origin == Origin::Wire {
-            self.counters.repeat_segs += 1;
-        }
-    }
-
     /// Takes bytes to be sent: as many as there is room for, possibly none. With `stream` off, each call starts a
     /// segment. An error means that nothing will ever be taken again.
     pub fn write(&mut self, now: Time, data: &[u8]) -> Result<usize, SendError> {
@@ -297,145 +170,6 @@ impl Arq {
         out.resize(start + length, 0);
         self.read(&mut out[start..]);
         Ok(Some(length))
-    }
-
-    /// Writes the next datagram into `out`, which must hold the MTU given to [`Self::new`].
-    pub fn poll_transmit(&mut self, now: Time, out: &mut [u8]) -> Option<Made> {
-        if self.dead {
-            return None;
-        }
-        if self.hold.is_some_and(|until| until <= now) {
-            self.hold = None;
-        }
-        while self.lost.front().is_some_and(|&sn| !self.is_lost(sn)) {
-            self.lost.pop_front();
-        }
-        let has_data = !self.lost.is_empty() || self.new_allowed(now);
-        let acks_due = self.acks.due().is_some_and(|due| due <= now);
-        if !(has_data || acks_due || self.probe.wants_ask() || self.receiver.wants_tell()) {
-            return None;
-        }
-        let room = self.mtu.min(out.len());
-        let mut made = Made {
-            length: 0,
-            has_data: false,
-        };
-        self.put_acks(now, &mut out[..room], &mut made.length);
-        self.put_probes(now, &mut out[..room], &mut made.length);
-        self.put_data(now, &mut out[..room], &mut made);
-        // Acknowledgements that need not be sent can leave nothing.
-        (made.length > 0).then_some(made)
-    }
-
-    fn put_acks(&mut self, now: Time, out: &mut [u8], at: &mut usize) {
-        let more = self.acks.due();
-        self.acks.start_datagram(self.receiver.next());
-        while *at + HEADER <= out.len() {
-            let Some((sn, timestamp)) = self.acks.pop(self.receiver.next()) else {
-                break;
-            };
-            let header = Header {
-                timestamp,
-                sn,
-                ..self.header(Command::Ack, now)
-            };
-            self.put_header(&header, 0, out, at);
-        }
-        // What did not fit goes into the next datagram, not after another delay.
-        if more.is_some() {
-            self.acks.hurry(now);
-        }
-    }
-
-    fn put_probes(&mut self, now: Time, out: &mut [u8], at: &mut usize) {
-        if *at + HEADER <= out.len() && self.probe.take_ask() {
-            self.put_header(&self.header(Command::WindowAsk, now), 0, out, at);
-        }
-        if *at + HEADER <= out.len() && self.receiver.take_tell() {
-            self.put_header(&self.header(Command::WindowTell, now), 0, out, at);
-        }
-    }
-
-    fn put_data(&mut self, now: Time, out: &mut [u8], made: &mut Made) {
-        while let Some(&sn) = self.lost.front() {
-            let Some(flight) = self.send.flight(sn).filter(|_| self.is_lost(sn)) else {
-                self.lost.pop_front();
-                continue;
-            };
-            if made.length + HEADER + usize::from(flight.length) > out.len() {
-                return;
-            }
-            self.lost.pop_front();
-            self.put_segment(now, sn, out, made);
-        }
-        if self.lost.capacity() > 64 {
-            self.lost = VecDeque::new();
-        }
-        while self.new_allowed(now)
-            && self
-                .send
-                .peek_new()
-                .is_some_and(|size| made.length + size <= out.len())
-            && let Some(sn) = self.send.cut()
-        {
-            self.put_segment(now, sn, out, made);
-        }
-    }
-
-    /// Sends a segment in flight, for the first time or again.
-    fn put_segment(&mut self, now: Time, sn: Sn, out: &mut [u8], made: &mut Made) {
-        let mut header = self.header(Command::Push, now);
-        let rto = self.rtt.rto();
-        let step = if self.config.mode.nodelay {
-            rto / 2
-        } else {
-            rto
-        };
-        let Some(flight) = self.send.flight_mut(sn) else {
-            return;
-        };
-        match flight.standing {
-            Standing::Lost(Loss::Fast) => self.counters.fast_retrans_segs += 1,
-            Standing::Lost(Loss::Early) => self.counters.early_retrans_segs += 1,
-            Standing::Lost(Loss::Timeout) => self.counters.lost_segs += 1,
-            Standing::Sent | Standing::Acked => {}
-        }
-        self.counters.retrans_segs += u64::from(flight.sends > 0);
-        let timeout = (rto + step * flight.backoff).min(RTT_BELIEVED);
-        flight.order = self.detector.sent(sn, now + timeout);
-        flight.standing = Standing::Sent;
-        flight.sends += 1;
-        if flight.silent_sends == 0 || flight.heard != self.heard {
-            (flight.heard, flight.silent_sends, flight.silent_since) = (self.heard, 0, now);
-        }
-        flight.silent_sends += 1;
-        flight.sent = now;
-        header.sn = sn;
-        header.fragment = flight.fragment;
-        let length = usize::from(flight.length);
-        self.put_header(&header, length, out, &mut made.length);
-        self.send
-            .copy(sn, &mut out[made.length..made.length + length]);
-        made.length += length;
-        made.has_data = true;
-    }
-
-    fn header(&self, command: Command, now: Time) -> Header {
-        Header {
-            conv: self.conv,
-            command,
-            fragment: 0,
-            window: self.receiver.unused(),
-            timestamp: now.wire(),
-            sn: Sn(0),
-            una: self.receiver.next(),
-        }
-    }
-
-    fn put_header(&mut self, header: &Header, payload: usize, out: &mut [u8], at: &mut usize) {
-        header.write(payload, &mut out[*at..*at + HEADER]);
-        *at += HEADER;
-        self.counters.out_segs += 1;
     }
 
     /// When [`Self::handle_timeout`] wants to be called, if no input comes first. Give it after `poll_transmit` has
@@ -573,39 +307,6 @@ impl Arq {
 
     fn window_open(&self) -> bool {
         self.send.in_flight() < self.windows.limit(self.config.mode.congestion_control)
-    }
-
-    /// Marks as lost what later deliveries have overtaken.
-    fn detect_overtaken(&mut self, now: Time) {
-        let lost_before = self.detector.lost_before(self.config.mode.resend);
-        let overtaken_before = self.detector.overtaken_before();
-        let idle = !(self.send.has_unsent() && self.window_open());
-        let mut lost = 0;
-        self.early = None;
-        loop {
-            let (send, detector) = (&self.send, &mut self.detector);
-            let Some((order, sn)) = detector.oldest(|order, sn| send.is_out(order, sn)) else {
-                break;
-            };
-            if order < lost_before {
-                self.mark_lost(sn, Loss::Fast);
-            } else if order < overtaken_before && idle {
-                let sent = self.send.flight(sn).map_or(now, |flight| flight.sent);
-                let due = sent + self.rtt.reordering();
-                if due > now {
-                    self.early = Some(due);
-                    break;
-                }
-                self.mark_lost(sn, Loss::Early);
-            } else {
-                break;
-            }
-            lost += 1;
-        }
-        if lost > 0 && self.config.mode.congestion_control {
-            self.windows
-                .on_fast_loss(self.send.in_flight(), self.config.mode.resend, self.mss());
-        }
     }
 
     fn mark_lost(&mut self, sn: Sn, loss: Loss) {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::Mode;
+use crate::{InputError, Mode};
 
 fn end(config: Config) -> Arq {
     Arq::new(Conv(7), config, 1376)
