@@ -18,6 +18,18 @@ macro_rules! counters {
                 [$(($name, self.$field),)+].into_iter()
             }
 
+            /// Adds what `other` counted, but not how full its queues and groups are: for a session that is gone.
+            pub fn add_totals(&mut self, other: &Self) {
+                self.add(&Self {
+                    fec_shard_set: 0,
+                    fec_shard_min: 0,
+                    ring_buffer_snd_queue: 0,
+                    ring_buffer_rcv_queue: 0,
+                    ring_buffer_snd_buffer: 0,
+                    ..other.clone()
+                });
+            }
+
             /// Adds the counters of `other`; for sums over sessions.
             pub fn add(&mut self, other: &Self) {
                 $(self.$field = self.$field.saturating_add(other.$field);)+

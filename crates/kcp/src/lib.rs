@@ -6,6 +6,8 @@
 //! - [`fec`]: Reed-Solomon parity, so that a lost datagram need not be sent again;
 //! - [`seal`]: packet encryption with a shared key.
 //!
+//! With the feature `tokio` the module `udp` has sessions and listeners on UDP sockets, as `AsyncRead` and `AsyncWrite`.
+//!
 //! Time and random bytes are arguments; datagrams go in by `handle_*` and come out by `poll_*`:
 //!
 //! ```
@@ -43,6 +45,8 @@ pub mod fec;
 mod pipeline;
 pub mod seal;
 mod time;
+#[cfg(feature = "tokio")]
+pub mod udp;
 
 pub use self::{
     config::{Config, MTU_DEFAULT, MTU_MAX, Mode, Shards},

@@ -247,6 +247,16 @@ impl Pipeline {
         self.arq.is_writable()
     }
 
+    /// See [`Arq::has_room`].
+    pub fn has_room(&self) -> bool {
+        self.arq.has_room()
+    }
+
+    /// See [`Arq::has_window_news`].
+    pub fn has_window_news(&self) -> bool {
+        self.arq.has_window_news()
+    }
+
     /// See [`Arq::is_flushed`].
     pub fn is_flushed(&self) -> bool {
         self.arq.is_flushed()
@@ -315,6 +325,25 @@ impl Pipeline {
     /// The next out-of-band message that came.
     pub fn recv_oob(&mut self) -> Option<Vec<u8>> {
         self.oob_in.pop_front()
+    }
+
+    /// Whether [`Self::recv_oob`] has something.
+    pub fn has_oob(&self) -> bool {
+        !self.oob_in.is_empty()
+    }
+
+    /// Whether no datagram that [`Self::poll_transmit`] can give next is longer than `size`: for senders that pass
+    /// several datagrams of one size to the system at once.
+    pub fn next_fits(&self, size: usize) -> bool {
+        // Everything but parity and out-of-band messages is bounded by the MTU alone.
+        if size >= self.mtu {
+            return true;
+        }
+        let overhead = self.seal.head_len() + self.seal.tail_len();
+        match self.encoder.as_ref().and_then(Encoder::parity_len) {
+            Some(parity) => overhead + parity <= size,
+            None => false,
+        }
     }
 
     /// Gives back memory that only a busy session needs. To be called when nothing has happened for a while.

@@ -140,6 +140,17 @@ impl Arq {
         !self.dead && self.send.segments() < self.queue_limit()
     }
 
+    /// Whether [`Self::write`] would take a good part of the window: when to wake a writer that waits.
+    pub fn has_room(&self) -> bool {
+        let enough = (self.config.send_window as usize / 2).max(1);
+        !self.dead && self.send.segments() + enough <= self.queue_limit()
+    }
+
+    /// Whether reading has opened a full window, which the peer waits to hear: call [`Self::poll_transmit`].
+    pub fn has_window_news(&self) -> bool {
+        self.receiver.wants_tell()
+    }
+
     /// Whether the peer has acknowledged all that was written.
     pub fn is_flushed(&self) -> bool {
         self.send.segments() == 0
