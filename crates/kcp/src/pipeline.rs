@@ -332,20 +332,6 @@ impl Pipeline {
         !self.oob_in.is_empty()
     }
 
-    /// Whether no datagram that [`Self::poll_transmit`] can give next is longer than `size`: for senders that pass
-    /// several datagrams of one size to the system at once.
-    pub fn next_fits(&self, size: usize) -> bool {
-        // Everything but parity and out-of-band messages is bounded by the MTU alone.
-        if size >= self.mtu {
-            return true;
-        }
-        let overhead = self.seal.head_len() + self.seal.tail_len();
-        match self.encoder.as_ref().and_then(Encoder::parity_len) {
-            Some(parity) => overhead + parity <= size,
-            None => false,
-        }
-    }
-
     /// Gives back memory that only a busy session needs. To be called when nothing has happened for a while.
     pub fn trim(&mut self) {
         if let Some(encoder) = &mut self.encoder {

@@ -370,3 +370,61 @@ async fn a_dropped_listener_leaves_its_sessions() {
         .expect("open");
     assert_eq!(&got, b"still there?");
 }
+
+#[test]
+fn a_stopped_runtime_ends_its_sessions_and_frees_the_port() {
+    let runtime = || {
+        tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("a runtime")
+    };
+    let first = runtime();
+    let (listener, mut client, mut server) = first.block_on(pair(&options(Cipher::Null)));
+    drop(first);
+    let address = listener.local_addr();
+    runtime().block_on(async {
+        assert_eq!(
+            client.write(b"x").await.expect_err("over").kind(),
+            ErrorKind::NotConnected
+        );
+        assert_eq!(
+            server.read(&mut [0; 1]).await.expect_err("over").kind(),
+            ErrorKind::NotConnected
+        );
+    });
+    drop((listener, client, server));
+    std::net::UdpSocket::bind(address).expect("nothing holds the socket");
+}
+
+#[tokio::test]
+async fn writes_of_all_sizes_share_send_calls_without_mixing_up() {
+    let mut options = options(Cipher::Aes128);
+    options.config.stream = false;
+    options.config.fec = Shards::new(4, 2).ok();
+    let (listener, mut client, mut server) = pair(&options).await;
+    let data = pattern(200_000);
+    let expected = data.clone();
+    let writer = tokio::spawn(async move {
+        let mut rest = &data[..];
+        let mut step = 1;
+        while !rest.is_empty() {
+            let (now, later) = rest.split_at(step.min(rest.len()));
+            client.write_all(now).await?;
+            rest = later;
+            step = step * 7 % 1301 + 1;
+        }
+        Ok::<_, std::io::Error>(client)
+    });
+    let mut got = vec![0; expected.len()];
+    timeout(HANG, server.read_exact(&mut got))
+        .await
+        .expect("in time")
+        .expect("open");
+    assert_eq!(got, expected);
+    writer.await.expect("no panic").expect("written");
+    // A datagram cut at the wrong place would not open.
+    assert_eq!(listener.counters().in_csum_errors, 0);
+    let came = server.counters();
+    assert_eq!((came.in_errs, came.kcp_in_errors, came.fec_errs), (0, 0, 0));
+}

@@ -50,8 +50,8 @@ pub(super) struct Driver {
     ready: VecDeque<usize>,
     dirty: Vec<Arc<Link>>,
     accepts: Option<Accepts>,
-    /// A batch that the socket had no room for: where to, what, and the datagrams' size.
-    blocked: Option<(SocketAddr, Vec<u8>, usize)>,
+    /// Batches that the socket had no room for: where to, what, and the datagrams' size.
+    blocked: VecDeque<(SocketAddr, Vec<u8>, usize)>,
     timer: Pin<Box<Sleep>>,
     /// What the timer is set to.
     armed: Option<Time>,
@@ -68,7 +68,7 @@ impl Driver {
             ready: VecDeque::new(),
             dirty: Vec::new(),
             accepts,
-            blocked: None,
+            blocked: VecDeque::new(),
             timer,
             armed: None,
             sweep: None,
@@ -249,24 +249,25 @@ impl Driver {
 
     /// Looks at the sessions that are ready. Returns whether some are left though the socket has room.
     fn transmit(&mut self, cx: &mut Context<'_>, now: Time, buffer: &mut [u8]) -> bool {
-        if let Some((to, batch, size)) = self.blocked.take()
-            && self
+        while let Some((to, batch, size)) = self.blocked.front() {
+            if self
                 .shared
                 .socket
-                .poll_send(cx, to, &batch, size)
+                .poll_send(cx, *to, batch, *size)
                 .is_pending()
-        {
-            self.blocked = Some((to, batch, size));
-            return false;
+            {
+                return false;
+            }
+            self.blocked.pop_front();
         }
         let mut left = SENDS;
-        while left > 0 && self.blocked.is_none() {
+        while left > 0 && self.blocked.is_empty() {
             let Some(key) = self.ready.pop_front() else {
                 return false;
             };
             left = left.saturating_sub(self.turn_of(cx, key, now, buffer).max(1));
         }
-        self.blocked.is_none()
+        self.blocked.is_empty()
     }
 
     /// One session's turn: deadlines, sending, its next deadline, its end. Returns how many datagrams it sent.
@@ -280,9 +281,10 @@ impl Driver {
         let link = Arc::clone(&entry.link);
         let mut state = link.lock();
         state.pipeline.handle_timeout(now);
-        let (mut sent, mut again, mut wait) = (0, false, None);
-        while self.blocked.is_none() {
-            if sent >= SESSION_SENDS {
+        let (mut again, mut wait) = (false, None);
+        let mut batch = Batch::default();
+        while self.blocked.is_empty() {
+            if batch.sent >= SESSION_SENDS {
                 again = true;
                 break;
             }
@@ -290,16 +292,26 @@ impl Driver {
             if wait.is_some() {
                 break;
             }
-            let (length, size, count) = self.fill(&mut state.pipeline, now, buffer);
-            if count == 0 {
+            batch.fill(
+                &mut state.pipeline,
+                now,
+                buffer,
+                self.shared.socket.max_segments(),
+            );
+            if batch.length == 0 {
                 break;
             }
-            sent += count;
             if let Some(rate) = &mut state.rate {
-                rate.spend(length);
+                rate.spend(batch.length);
             }
-            self.send(cx, link.remote, &buffer[..length], size);
+            self.send(cx, link.remote, &buffer[..batch.length], batch.size);
+            batch.carry(buffer);
         }
+        if batch.carried > 0 {
+            // Made already, so it goes, whatever the reason to stop.
+            self.send(cx, link.remote, &buffer[..batch.carried], batch.carried);
+        }
+        let sent = batch.sent;
         if state.pipeline.is_dead() {
             drop(state);
             self.close(key, now, Some(End::Dead));
@@ -317,7 +329,7 @@ impl Driver {
             }
             deadline = deadline.min(Some(until)).or(Some(until));
         }
-        if again || self.blocked.is_some() {
+        if again || !self.blocked.is_empty() {
             self.queue(key);
         } else if let Some(at) = deadline
             .map(|at| wait.map_or(at, |wait| at.max(wait)))
@@ -330,41 +342,11 @@ impl Driver {
         sent
     }
 
-    /// Fills `buffer` with datagrams that can go in one call: of one size, except that the last may be smaller. Returns
-    /// the bytes, the size and the number.
-    fn fill(&self, pipeline: &mut Pipeline, now: Time, buffer: &mut [u8]) -> (usize, usize, usize) {
-        let most = self.shared.socket.max_segments();
-        let (mut at, mut size, mut count) = (0, 0, 0);
-        while count < most && at + MTU_MAX <= buffer.len() {
-            // A datagram longer than the first could not follow in the same call. None is longer than a full one, so
-            // after a short one the batch ends.
-            if count > 0 && !pipeline.next_fits(size) {
-                break;
-            }
-            let Some(length) = pipeline.poll_transmit(now, &mut buffer[at..]) else {
-                break;
-            };
-            if count == 0 {
-                size = length;
-            }
-            at += length;
-            count += 1;
-            if length < size {
-                break;
-            }
-        }
-        (at, size, count)
-    }
-
     fn send(&mut self, cx: &mut Context<'_>, to: SocketAddr, batch: &[u8], size: usize) {
         // Errors are the network's: what is lost is sent again.
-        if self
-            .shared
-            .socket
-            .poll_send(cx, to, batch, size)
-            .is_pending()
-        {
-            self.blocked = Some((to, batch.to_vec(), size));
+        let socket = &self.shared.socket;
+        if !self.blocked.is_empty() || socket.poll_send(cx, to, batch, size).is_pending() {
+            self.blocked.push_back((to, batch.to_vec(), size));
         }
     }
 
@@ -398,6 +380,49 @@ impl Driver {
             }
         }
         self.armed.is_some() && self.timer.as_mut().poll(cx).is_ready()
+    }
+}
+
+/// Datagrams at the front of a buffer that can go in one call: of one size, except that the last may be smaller.
+#[derive(Debug, Default)]
+struct Batch {
+    /// Bytes of the batch.
+    length: usize,
+    /// Bytes of each datagram but the last.
+    size: usize,
+    /// Bytes of a datagram that was made and turned out too long for the batch. It lies behind the batch, and after
+    /// [`Self::carry`] at the front.
+    carried: usize,
+    /// Datagrams of all batches so far.
+    sent: usize,
+}
+
+impl Batch {
+    fn fill(&mut self, pipeline: &mut Pipeline, now: Time, buffer: &mut [u8], most: usize) {
+        (self.length, self.size, self.carried) = (self.carried, self.carried, 0);
+        let mut count = usize::from(self.length > 0);
+        while count < most && self.length + MTU_MAX <= buffer.len() {
+            let Some(length) = pipeline.poll_transmit(now, &mut buffer[self.length..]) else {
+                break;
+            };
+            if count == 0 {
+                self.size = length;
+            } else if length > self.size {
+                self.carried = length;
+                break;
+            }
+            self.length += length;
+            count += 1;
+            if length < self.size {
+                break;
+            }
+        }
+        self.sent += count;
+    }
+
+    /// Moves what was carried to the front, once the batch has been sent.
+    fn carry(&mut self, buffer: &mut [u8]) {
+        buffer.copy_within(self.length..self.length + self.carried, 0);
     }
 }
 
@@ -435,5 +460,6 @@ impl Drop for Driver {
         for entry in self.table.iter() {
             entry.link.lock().finish(End::Socket);
         }
+        self.shared.close_work();
     }
 }

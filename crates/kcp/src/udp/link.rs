@@ -29,6 +29,8 @@ struct Work {
     /// Sessions whose handle did something that the driver must look at.
     dirty: Vec<Arc<Link>>,
     driver: Option<Waker>,
+    /// The driver is gone. Nothing may be added: the list would hold what holds the list.
+    closed: bool,
 }
 
 impl Shared {
@@ -52,6 +54,20 @@ impl Shared {
             Some(old) => old.clone_from(waker),
             none => *none = Some(waker.clone()),
         }
+    }
+
+    /// The driver ends.
+    pub(super) fn close_work(&self) {
+        let mut work = lock(&self.work);
+        let left = std::mem::replace(
+            &mut *work,
+            Work {
+                closed: true,
+                ..Work::default()
+            },
+        );
+        drop(work);
+        drop(left);
     }
 
     pub(super) fn wake_driver(&self) {
@@ -161,6 +177,9 @@ impl Link {
         }
         let waker = {
             let mut work = lock(&self.shared.work);
+            if work.closed {
+                return;
+            }
             work.dirty.push(Arc::clone(self));
             work.driver.clone()
         };

@@ -44,10 +44,11 @@ impl Socket {
             socket.set_reuse_port(true)?;
         }
         if let Some(bytes) = options.recv_buffer {
-            socket.set_recv_buffer_size(bytes)?;
+            // Best effort: some systems refuse what others cut down.
+            let _ = socket.set_recv_buffer_size(bytes);
         }
         if let Some(bytes) = options.send_buffer {
-            socket.set_send_buffer_size(bytes)?;
+            let _ = socket.set_send_buffer_size(bytes);
         }
         if let Some(dscp) = options.dscp {
             // The upper six bits of the byte; the lower two are ECN's (RFC 2474 §3, RFC 3168 §5).
