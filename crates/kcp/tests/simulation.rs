@@ -90,7 +90,7 @@ fn every_byte_arrives_once_and_in_order() {
         let about = format!("{path:?} {cipher} {configs:?} {apps:?}");
         let mut world = World::new(random, path, &seal(cipher), configs, apps);
         assert!(
-            world.run(Duration::from_secs(7200)),
+            world.run(Duration::from_secs(100_000)),
             "seed {seed} does not finish: {about}"
         );
         let timers = world.ends.each_mut().map(|end| end.pipeline.poll_timeout());
@@ -138,9 +138,10 @@ fn a_dead_link_is_reported() {
 
 #[test]
 fn fec_spares_retransmissions() {
-    for seed in seeds(5) {
-        let _replay = Replay(seed, "fec_spares");
-        let retransmitted = [None, Shards::new(10, 3).ok()].map(|fec| {
+    // Single runs scatter: one lost acknowledgement can cost more than all losses. The sum must tell.
+    let retransmitted = [None, Shards::new(10, 3).ok()].map(|fec| {
+        let of_seed = |seed| {
+            let _replay = Replay(seed, "fec_spares");
             let config = Config {
                 mode: Mode::FAST3,
                 send_window: 256,
@@ -155,22 +156,14 @@ fn fec_spares_retransmissions() {
                 ..Path::default()
             };
             let apps = [(2_000_000, 10_000, 1_000_000), (0, 1, 1_000_000)];
-            let mut world = World::new(
-                Random::new(seed),
-                path,
-                &seal(Cipher::None),
-                [config.clone(), config],
-                apps,
-            );
+            let configs = [config.clone(), config];
+            let mut world = World::new(Random::new(seed), path, &seal(Cipher::None), configs, apps);
             assert!(world.run(Duration::from_secs(600)));
             world.ends[0].pipeline.counters().retrans_segs
-        });
-        // An early retransmission may cross the recovery, so some remain.
-        assert!(
-            retransmitted[1] * 3 < retransmitted[0] * 2,
-            "seed {seed}: {retransmitted:?}"
-        );
-    }
+        };
+        seeds(10).into_iter().map(of_seed).sum::<u64>()
+    });
+    assert!(retransmitted[1] * 2 < retransmitted[0], "{retransmitted:?}");
 }
 
 #[test]

@@ -9,8 +9,10 @@ use crate::{Counters, Pipeline, arq::Conv};
 
 /// Accepts sessions, one per remote address.
 ///
-/// A session begins with the first datagram of it that carries data, so the client must speak first. Dropping the listener
-/// ends accepting; sessions go on.
+/// A session begins with the first datagram of it that carries data, so the client must speak first. The address and
+/// conversation of a session that is gone are refused for a minute, as late datagrams look like new ones: a client that
+/// comes back from the same port must choose another conversation, as kcp-go does. Dropping the listener ends accepting;
+/// sessions go on.
 #[derive(Debug)]
 pub struct Listener {
     shared: Arc<Shared>,

@@ -57,11 +57,16 @@ impl Drop for Replay {
     }
 }
 
-/// The seeds of a test: the one in KCP_SEED, or `count` fixed ones.
+/// The seeds of a test: the one in KCP_SEED, or the first KCP_SEEDS, or the first `count`.
 pub(crate) fn seeds(count: u64) -> Vec<u64> {
     match std::env::var("KCP_SEED") {
         Ok(seed) => vec![seed.parse().expect("KCP_SEED is a number")],
-        Err(_) => (1..=count).collect(),
+        Err(_) => {
+            let wished = std::env::var("KCP_SEEDS")
+                .ok()
+                .map(|count| count.parse().expect("KCP_SEEDS is a number"));
+            (1..=wished.unwrap_or(count)).collect()
+        }
     }
 }
 
