@@ -18,7 +18,7 @@ use tokio::{
 
 use super::{
     Options,
-    link::{End, Link, Shared},
+    link::{End, Link, Shared, State},
     rate::Rate,
     session::Session,
     socket::{BATCH_BYTES, Scratch},
@@ -281,6 +281,47 @@ impl Driver {
         let link = Arc::clone(&entry.link);
         let mut state = link.lock();
         state.pipeline.handle_timeout(now);
+        let (sent, again, wait) = self.send_all(cx, &link, &mut state, now, buffer);
+        if state.pipeline.is_dead() {
+            drop(state);
+            self.close(key, now, Some(End::Dead));
+            return sent;
+        }
+        let mut deadline = state.pipeline.poll_timeout();
+        let (dropped, flushed) = (state.dropped, state.pipeline.is_flushed());
+        drop(state);
+        let linger = self.options.linger;
+        if dropped && let Some(entry) = self.table.get(key) {
+            let until = *entry.linger.get_or_insert(now + linger);
+            if flushed || until <= now {
+                self.close(key, now, None);
+                return sent;
+            }
+            deadline = deadline.min(Some(until)).or(Some(until));
+        }
+        if again || !self.blocked.is_empty() {
+            self.queue(key);
+        } else if let Some(at) = deadline
+            .map(|at| wait.map_or(at, |wait| at.max(wait)))
+            .into_iter()
+            .chain(wait)
+            .min()
+        {
+            self.table.schedule(key, at);
+        }
+        sent
+    }
+
+    /// Sends what a session has made. Returns how many datagrams, whether there may be more, and until when the rate
+    /// limit holds them back.
+    fn send_all(
+        &mut self,
+        cx: &mut Context<'_>,
+        link: &Link,
+        state: &mut State,
+        now: Time,
+        buffer: &mut [u8],
+    ) -> (usize, bool, Option<Time>) {
         let (mut again, mut wait) = (false, None);
         let mut batch = Batch::default();
         while self.blocked.is_empty() {
@@ -311,35 +352,7 @@ impl Driver {
             // Made already, so it goes, whatever the reason to stop.
             self.send(cx, link.remote, &buffer[..batch.carried], batch.carried);
         }
-        let sent = batch.sent;
-        if state.pipeline.is_dead() {
-            drop(state);
-            self.close(key, now, Some(End::Dead));
-            return sent;
-        }
-        let mut deadline = state.pipeline.poll_timeout();
-        let (dropped, flushed) = (state.dropped, state.pipeline.is_flushed());
-        drop(state);
-        let linger = self.options.linger;
-        if dropped && let Some(entry) = self.table.get(key) {
-            let until = *entry.linger.get_or_insert(now + linger);
-            if flushed || until <= now {
-                self.close(key, now, None);
-                return sent;
-            }
-            deadline = deadline.min(Some(until)).or(Some(until));
-        }
-        if again || !self.blocked.is_empty() {
-            self.queue(key);
-        } else if let Some(at) = deadline
-            .map(|at| wait.map_or(at, |wait| at.max(wait)))
-            .into_iter()
-            .chain(wait)
-            .min()
-        {
-            self.table.schedule(key, at);
-        }
-        sent
+        (batch.sent, again, wait)
     }
 
     fn send(&mut self, cx: &mut Context<'_>, to: SocketAddr, batch: &[u8], size: usize) {
