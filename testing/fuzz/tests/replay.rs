@@ -3,7 +3,9 @@
 use std::{fs, path::Path};
 
 fn replay(target: &str, check: fn(&[u8])) {
-    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target);
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("corpus")
+        .join(target);
     let mut inputs = 0;
     for entry in fs::read_dir(&corpus).expect("the corpus is committed") {
         let path = entry.expect("a readable folder").path();

@@ -90,9 +90,12 @@ fn charge(left: usize, name: &[u8], value: &[u8]) -> Result<usize, HpackError> {
         .ok_or(HpackError::TooLong)
 }
 
+/// Name and value.
+type Entry = (Box<[u8]>, Box<[u8]>);
+
 struct DynamicTable {
     /// Newest first.
-    entries: VecDeque<(Box<[u8]>, Box<[u8]>)>,
+    entries: VecDeque<Entry>,
     size: usize,
     max: usize,
 }
@@ -111,7 +114,7 @@ impl DynamicTable {
     }
 
     /// RFC 7541 §4.4: an entry larger than the table empties it.
-    fn insert(&mut self, entry: (Box<[u8]>, Box<[u8]>)) {
+    fn insert(&mut self, entry: Entry) {
         let size = entry.0.len() + entry.1.len() + ENTRY_OVERHEAD;
         self.evict(self.max.saturating_sub(size));
         if size <= self.max {

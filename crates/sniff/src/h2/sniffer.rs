@@ -205,7 +205,7 @@ impl HeadSniffer {
             HEADERS => frame.stream % 2 == 1,
             PRIORITY => frame.length == 5 && frame.stream != 0,
             SETTINGS if frame.flags & ACK != 0 => frame.length == 0 && frame.stream == 0,
-            SETTINGS => frame.length % 6 == 0 && frame.stream == 0,
+            SETTINGS => frame.length.is_multiple_of(6) && frame.stream == 0,
             PING => frame.length == 8 && frame.stream == 0,
             WINDOW_UPDATE => frame.length == 4,
             _ => true,

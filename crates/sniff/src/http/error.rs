@@ -40,7 +40,7 @@ pub enum Flaw {
     /// Not `METHOD SP TARGET SP VERSION`, or a method with other bytes than a token's or more than 32 of them.
     #[error("bad request line")]
     RequestLine,
-    /// The target has none of the forms of RFC 9112 §3.2.
+    /// The target has none of the forms of RFC 9112 §3.2, or is not UTF-8.
     #[error("bad request target")]
     Target,
     /// A carriage return without line feed.

@@ -40,6 +40,8 @@ pub(super) fn request_line(line: &[u8]) -> Result<RequestLine, HeadError> {
     if target.is_empty() || target.iter().any(|&b| b == b' ' || b == b'\t') {
         return Err(bad);
     }
+    // Bytes above 0x7F are no part of RFC 3986 but do occur; as UTF-8 they read the same everywhere.
+    std::str::from_utf8(target).map_err(|_| Flaw::Target)?;
     let version = match &line[last + 1..] {
         b"HTTP/1.1" => Version::Http11,
         b"HTTP/1.0" => Version::Http10,

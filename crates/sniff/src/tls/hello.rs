@@ -29,7 +29,7 @@ const HOST_NAME: u8 = 0;
 impl ClientHello {
     /// Reads a whole handshake message; `len` is what it took in the buffer.
     pub(super) fn parse(message: &[u8], len: usize) -> Result<Self, TlsError> {
-        // The message's type and length were checked, and so was the major version.
+        // The message's type and length were checked.
         let mut body = Reader(message.get(4..).ok_or(TlsError::Malformed)?);
         body.take(2 + 32)?;
         if body.list8()?.len() > 32 {

@@ -174,11 +174,8 @@ impl HelloSniffer {
         if length + HANDSHAKE_HEADER > self.limits.hello {
             return Err(TlsError::TooLong);
         }
-        if length < MIN_BODY || body.first().is_some_and(|&major| major != 3) {
-            return Err(TlsError::Malformed);
-        }
-        // The session id has at most 32 bytes (RFC 8446 §4.1.2).
-        if body.get(34).is_some_and(|&id| id > 32) {
+        // The session id has at most 32 bytes. Any version is taken: to negotiate is the server's (RFC 8446 §4.1.2).
+        if length < MIN_BODY || body.get(34).is_some_and(|&id| id > 32) {
             return Err(TlsError::Malformed);
         }
         Ok(Some(length + HANDSHAKE_HEADER))
