@@ -59,6 +59,10 @@ end() {
 }
 
 port=${PORT:-$(free_port)}
+if listens "$port"; then
+    echo "port $port is taken; choose another: make run PORT=9000" >&2
+    exit 1
+fi
 cargo=${CARGO:-cargo}
 if ! command -v "$cargo" >/dev/null; then
     echo "missing: cargo (Rust 1.95 or later, see https://rustup.rs)" >&2
