@@ -112,10 +112,7 @@ impl Receiving {
         let mut grown = 0;
         // A sender that waits for credit gets half a window to the reader in half a round trip: then the window, not the reader or the
         // path, sets the pace.
-        if kept_up
-            && now.saturating_sub(self.credited_at) < round_trip
-            && self.window < limit
-        {
+        if kept_up && now.saturating_sub(self.credited_at) < round_trip && self.window < limit {
             let window = self.window.saturating_mul(2).min(limit);
             grown = window - self.window;
             self.window = window;
