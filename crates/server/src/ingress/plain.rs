@@ -16,6 +16,7 @@ use super::{
 };
 use crate::{
     answer::{Answer, Form, send_and_close},
+    egress::inprocess,
     forward::{AWAY, Visit, carry},
     links,
     routing::{Found, Kind},
@@ -37,6 +38,11 @@ pub(crate) async fn serve(worker: Rc<Worker>, stream: net::Stream, address: Sock
             let rest = Rc::clone(&worker);
             counted(worker, async move { carry(&rest, *visit, service).await }).await;
         }
+        Understood::Status(visit) => {
+            let rest = Rc::clone(&worker);
+            let page = async move { inprocess::status(&rest.server, *visit).await };
+            counted(worker, Box::pin(page)).await;
+        }
     }
 }
 
@@ -44,6 +50,7 @@ enum Understood {
     /// It has been answered or closed.
     Nothing,
     Link(net::Stream),
+    Status(Box<Visit>),
     Visit(Box<Visit>, std::sync::Arc<crate::session::Service>),
 }
 
@@ -121,8 +128,12 @@ async fn http1(
                 server.metrics.header_too_large_total.add_one();
             }
             let text = error.to_string();
-            let answer =
-                Answer { status: error.status(), reason: error.reason_phrase(), text: &text, retry_after: None };
+            let answer = Answer {
+                status: error.status(),
+                reason: error.reason_phrase(),
+                text: &text,
+                retry_after: None,
+            };
             send_and_close(&mut stream, &answer.render(Form::default())).await;
             return Understood::Nothing;
         }
@@ -138,8 +149,14 @@ async fn http1(
             }
         };
     }
-    let html = head.values(&read, "accept").any(|value| value.windows(HTML.len()).any(|part| part == HTML));
-    let form = Form { html, head_only: head.method(&read) == b"HEAD", http2_stream: 0 };
+    let html = head
+        .values(&read, "accept")
+        .any(|value| value.windows(HTML.len()).any(|part| part == HTML));
+    let form = Form {
+        html,
+        head_only: head.method(&read) == b"HEAD",
+        http2_stream: 0,
+    };
     let (host, prefix) = names(head.authority());
     let found = server
         .registry
@@ -157,7 +174,12 @@ async fn http1(
     decide(worker, visit, found).await
 }
 
-async fn http2(worker: &Rc<Worker>, mut stream: net::Stream, mut read: Vec<u8>, address: SocketAddr) -> Understood {
+async fn http2(
+    worker: &Rc<Worker>,
+    mut stream: net::Stream,
+    mut read: Vec<u8>,
+    address: SocketAddr,
+) -> Understood {
     let server = &worker.server;
     let sniffing = tokio::time::timeout(
         server.config.timeouts.header,
@@ -180,14 +202,20 @@ async fn http2(worker: &Rc<Worker>, mut stream: net::Stream, mut read: Vec<u8>, 
         read.drain(acknowledged);
     }
     let (host, prefix) = names(head.authority.as_ref());
-    let found = server.registry.table().find(Kind::Http, &host, prefix.as_deref());
+    let found = server
+        .registry
+        .table()
+        .find(Kind::Http, &host, prefix.as_deref());
     let visit = Visit {
         local: stream.local_addr().unwrap_or(address),
         stream,
         head: read,
         visitor: address,
         protocol: StreamProtocol::H2c,
-        form: Form { http2_stream: head.stream, ..Form::default() },
+        form: Form {
+            http2_stream: head.stream,
+            ..Form::default()
+        },
         server_name: Some(host.into()),
     };
     decide(worker, visit, found).await
@@ -209,7 +237,9 @@ async fn http2_head(
         }
         let waits = !settings_sent && sniffer.waits_for_server(read);
         let more = if waits {
-            tokio::time::timeout(SETTINGS_PATIENCE, stream.read_buf(read)).await.ok()
+            tokio::time::timeout(SETTINGS_PATIENCE, stream.read_buf(read))
+                .await
+                .ok()
         } else {
             Some(stream.read_buf(read).await)
         };
@@ -218,7 +248,10 @@ async fn http2_head(
             Some(Ok(_)) => {}
             None => {
                 settings_sent = true;
-                stream.write_all(&h2::EMPTY_SETTINGS).await.map_err(|_| Unread::Gone)?;
+                stream
+                    .write_all(&h2::EMPTY_SETTINGS)
+                    .await
+                    .map_err(|_| Unread::Gone)?;
                 stream.flush().await.map_err(|_| Unread::Gone)?;
             }
         }
@@ -229,6 +262,7 @@ async fn decide(worker: &Worker, visit: Visit, found: Found) -> Understood {
     let metrics = &worker.server.metrics;
     match found {
         Found::Service(service) => Understood::Visit(Box::new(visit), service),
+        Found::Status => Understood::Status(Box::new(visit)),
         Found::Away => {
             metrics.client_away_total.add_one();
             visit.refuse(&AWAY).await;
@@ -255,7 +289,9 @@ async fn decide(worker: &Worker, visit: Visit, found: Found) -> Understood {
 
 /// The host in lower case and its first label.
 fn names(authority: Option<&Authority>) -> (String, Option<String>) {
-    let Some(authority) = authority else { return (String::new(), None) };
+    let Some(authority) = authority else {
+        return (String::new(), None);
+    };
     let host = match authority.host() {
         Host::Name(name) => name.to_string(),
         Host::Ip(address) => address.to_string(),
@@ -266,7 +302,9 @@ fn names(authority: Option<&Authority>) -> (String, Option<String>) {
 /// A link over WebSocket names its subprotocol.
 fn is_link(head: &Head, read: &[u8]) -> bool {
     head.websocket_key(read).is_some()
-        && head.values(read, "sec-websocket-protocol").any(|value| value == tunnel::WEBSOCKET_PROTOCOL.as_bytes())
+        && head
+            .values(read, "sec-websocket-protocol")
+            .any(|value| value == tunnel::WEBSOCKET_PROTOCOL.as_bytes())
 }
 
 const HTML: &[u8] = b"text/html";

@@ -66,10 +66,11 @@ async fn understand(
         .as_deref()
         .and_then(|name| Authority::parse(name).ok());
     let found = authority.as_ref().map_or(Found::Nothing, |name| {
-        server
-            .registry
-            .table()
-            .find(Kind::Tls, name.name().unwrap_or_default(), name.first_label())
+        server.registry.table().find(
+            Kind::Tls,
+            name.name().unwrap_or_default(),
+            name.first_label(),
+        )
     });
     let refusal = match found {
         Found::Service(service) => {
@@ -88,7 +89,7 @@ async fn understand(
             server.metrics.client_away_total.add_one();
             AlertDescription::InternalError
         }
-        Found::Nothing => {
+        Found::Nothing | Found::Status => {
             server.metrics.no_route_total.add_one();
             AlertDescription::UnrecognizedName
         }
