@@ -104,8 +104,6 @@ metrics! {
         links_total: Counter,
         /// Connections that are in their handshake as links.
         handshakes_open: Gauge,
-        /// Clients with at least one link or within the time for coming back.
-        sessions_open: Gauge,
         /// Handshakes that failed for a wrong id or secret.
         auth_failures_total: Counter,
         /// Handshakes that were refused because of earlier failures.

@@ -54,6 +54,18 @@ impl Listeners {
         address(self.sni.as_ref())
     }
 
+    /// Option and address of each.
+    pub(crate) fn addresses(&self) -> Vec<(&'static str, SocketAddr)> {
+        let all = [
+            ("addr", self.plain_address()),
+            ("tlsAddr", self.tls_address()),
+            ("sniAddr", self.sni_address()),
+        ];
+        all.into_iter()
+            .filter_map(|(option, address)| Some((option, address?)))
+            .collect()
+    }
+
     /// Starts the accept loops. The workers must have been installed.
     pub(crate) fn serve(self, workers: &[WorkerHandle]) {
         if let Some(group) = self.plain {

@@ -13,6 +13,7 @@ use tunnel::StreamProtocol;
 use super::first::{Unread, read_until};
 use crate::{
     answer::{Answer, Form, send_and_close},
+    egress::inprocess,
     forward::{AWAY, About, Visit, carry},
     links,
     metrics::Counted,
@@ -35,6 +36,9 @@ pub(crate) async fn serve(worker: Rc<Worker>, stream: net::Stream, address: Sock
         Understood::Visit(visit, service) => {
             carry(worker, visit, service).await;
         }
+        Understood::Status(visit) => {
+            Box::pin(inprocess::status(&worker.server, visit)).await;
+        }
     }
 }
 
@@ -42,6 +46,7 @@ enum Understood {
     /// It has been answered or closed.
     Nothing,
     Link(net::Stream),
+    Status(Visit),
     Visit(Visit, Arc<Service>),
 }
 
@@ -261,6 +266,7 @@ async fn decide(worker: &Worker, visit: Visit, found: Found) -> Understood {
     let metrics = &worker.server.metrics;
     match found {
         Found::Service(service) => Understood::Visit(visit, service),
+        Found::Status => Understood::Status(visit),
         Found::Away => {
             metrics.client_away_total.add_one();
             visit.refuse(&AWAY).await;

@@ -90,7 +90,7 @@ async fn understand(
             server.metrics.client_away_total.add_one();
             AlertDescription::InternalError
         }
-        Found::Nothing => {
+        Found::Nothing | Found::Status => {
             server.metrics.no_route_total.add_one();
             AlertDescription::UnrecognizedName
         }
