@@ -4,17 +4,15 @@ use std::{net::SocketAddr, rc::Rc, sync::Arc};
 
 use sniff::{
     host::Authority,
-    tls::{AlertDescription, HelloSniffer, alert},
+    tls::{AlertDescription, HelloSniffer, Limits, alert},
 };
 use tunnel::StreamProtocol;
 
-use super::{
-    counted,
-    first::{Unread, read_until},
-};
+use super::first::{Unread, read_until};
 use crate::{
     answer::{Form, send_and_close},
-    forward::{Visit, carry},
+    forward::{About, Visit, carry},
+    metrics::Counted,
     routing::{Found, Kind},
     session::Service,
     worker::Worker,
@@ -23,8 +21,7 @@ use crate::{
 /// A connection on `sniAddr`.
 pub(crate) async fn visit(worker: Rc<Worker>, stream: net::Stream, address: SocketAddr) {
     if let Some((visit, service)) = Box::pin(understand(&worker, stream, address)).await {
-        let rest = Rc::clone(&worker);
-        counted(worker, async move { carry(&rest, *visit, service).await }).await;
+        carry(worker, visit, service).await;
     }
 }
 
@@ -32,9 +29,9 @@ async fn understand(
     worker: &Worker,
     mut stream: net::Stream,
     address: SocketAddr,
-) -> Option<(Box<Visit>, Arc<Service>)> {
+) -> Option<(Visit, Arc<Service>)> {
     let server = &worker.server;
-    let mut sniffer = HelloSniffer::default();
+    let mut sniffer = HelloSniffer::new(Limits::default());
     let mut read = Vec::new();
     let sniffed = read_until(
         &mut stream,
@@ -55,8 +52,8 @@ async fn understand(
             tracing::debug!(peer = %address, %error, "no ClientHello on the passthrough port");
             if net::tls::looks_like_http(&read) {
                 send_and_close(&mut stream, net::tls::PLAIN_HTTP_ANSWER).await;
-            } else {
-                send_and_close(&mut stream, &alert(AlertDescription::DecodeError)).await;
+            } else if let Some(description) = error.alert() {
+                send_and_close(&mut stream, &alert(description)).await;
             }
             return None;
         }
@@ -66,23 +63,28 @@ async fn understand(
         .as_deref()
         .and_then(|name| Authority::parse(name).ok());
     let found = authority.as_ref().map_or(Found::Nothing, |name| {
-        server
-            .registry
-            .table()
-            .find(Kind::Tls, name.host(), name.first_label())
+        server.registry.table().find(
+            Kind::Tls,
+            name.name().unwrap_or_default(),
+            name.first_label(),
+        )
     });
     let refusal = match found {
         Found::Service(service) => {
-            let visit = Visit {
+            let about = About {
                 local: stream.local_addr().unwrap_or(address),
-                stream,
-                head: read,
                 visitor: address,
                 protocol: StreamProtocol::Tls,
                 form: Form::default(),
                 server_name: hello.server_name.map(String::into_boxed_str),
+                _counted: Counted::new(&server.metrics),
             };
-            return Some((Box::new(visit), service));
+            let visit = Visit {
+                stream,
+                head: read,
+                about: Box::new(about),
+            };
+            return Some((visit, service));
         }
         Found::Away => {
             server.metrics.client_away_total.add_one();
