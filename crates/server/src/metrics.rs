@@ -1,6 +1,9 @@
 //! What the server counts. Written by data threads with relaxed atomics, read by the API; never reset.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering::Relaxed},
+};
 
 /// A value that only grows.
 #[derive(Debug, Default)]
@@ -43,6 +46,24 @@ pub(crate) struct GaugeGuard<'a>(&'a Gauge);
 impl Drop for GaugeGuard<'_> {
     fn drop(&mut self) {
         self.0.0.fetch_sub(1, Relaxed);
+    }
+}
+
+/// A visitor that is counted until it is dropped, on whichever worker.
+#[derive(Debug)]
+pub(crate) struct Counted(Arc<Metrics>);
+
+impl Counted {
+    pub(crate) fn new(metrics: &Arc<Metrics>) -> Self {
+        metrics.visitors_total.add_one();
+        metrics.visitors_open.0.fetch_add(1, Relaxed);
+        Self(Arc::clone(metrics))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.visitors_open.0.fetch_sub(1, Relaxed);
     }
 }
 

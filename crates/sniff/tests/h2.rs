@@ -316,6 +316,61 @@ fn broken_blocks_are_refused() {
 }
 
 #[test]
+fn the_dynamic_table_forgets_its_oldest_entries() {
+    // An entry counts 32 bytes more than its name and value: three of 1365 fill 4095 of 4096 bytes.
+    let entry = |name: u8| {
+        [
+            &[0x40, 1, name, 0x7F, 0xB5, 0x09][..],
+            &[b'v'; 0x7F + 0x35 + (9 << 7)],
+        ]
+        .concat()
+    };
+    // 62 is the newest entry.
+    let named = |index: u8| [0x0F, index - 15, 1, b'a'];
+    let read = |newer: usize, index: u8| {
+        let entries: Vec<u8> = (0..newer)
+            .flat_map(|i| entry(b'b' + u8::try_from(i).expect("few")))
+            .collect();
+        let block = [&entry(b'n')[..], &entries, &named(index)].concat();
+        sniff(&connection(&block)).map(|head| head.is_some())
+    };
+    assert_eq!(read(2, 64), Ok(true), "the oldest of three is still there");
+    assert_eq!(
+        read(3, 65),
+        Err(H2Error::Hpack(HpackError::Index)),
+        "and is not when a fourth comes"
+    );
+    // An entry that is larger than the table empties it.
+    let large = [
+        &[0x40, 1, b'l', 0x7F, 0x81, 0x1F][..],
+        &[b'v'; 0x7F + 1 + (0x1F << 7)],
+    ]
+    .concat();
+    let block = [&entry(b'b')[..], &large, &[0xBE]].concat();
+    assert_eq!(
+        sniff(&connection(&block)),
+        Err(H2Error::Hpack(HpackError::Index))
+    );
+}
+
+#[test]
+fn of_several_acknowledgements_the_first_is_named() {
+    let ack = frame(4, 1, 0, &[]);
+    let bytes = [
+        &PREFACE[..],
+        &EMPTY_SETTINGS,
+        &ack,
+        &ack,
+        &frame(1, 5, 1, &literal("host", "a")),
+    ]
+    .concat();
+    assert_eq!(
+        sniff(&bytes).expect("good").expect("whole").settings_ack,
+        Some(33..42)
+    );
+}
+
+#[test]
 fn frames_out_of_place_are_refused() {
     let after = |start: &[&[u8]], kind: u8, flags: u8, stream: u32, payload: &[u8]| {
         sniff(

@@ -46,10 +46,14 @@ impl StatusPage {
 
 /// Answers one request with the status page, then closes.
 pub(crate) async fn status(server: &Shared, visit: Visit) {
-    if visit.protocol != StreamProtocol::Http1 {
+    if visit.about.protocol != StreamProtocol::Http1 {
         return visit.refuse(&HTTP1_ONLY).await;
     }
-    let Visit { stream, head, .. } = visit;
+    let Visit {
+        stream,
+        head,
+        about: _about,
+    } = visit;
     let serving = http1::Builder::new().keep_alive(false).serve_connection(
         TokioIo::new(stream.with_prefix(head)),
         service_fn(|request: Request<Incoming>| {

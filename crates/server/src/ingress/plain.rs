@@ -1,6 +1,6 @@
 //! The shared port: HTTP visitors and links, told apart by their first bytes. Also what comes out of TLS.
 
-use std::{net::SocketAddr, rc::Rc, time::Duration};
+use std::{net::SocketAddr, rc::Rc, sync::Arc, time::Duration};
 
 use sniff::{
     Classified, classify, h2,
@@ -10,16 +10,15 @@ use sniff::{
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tunnel::StreamProtocol;
 
-use super::{
-    counted,
-    first::{Unread, read_until},
-};
+use super::first::{Unread, read_until};
 use crate::{
     answer::{Answer, Form, send_and_close},
     egress::inprocess,
-    forward::{AWAY, Visit, carry},
+    forward::{AWAY, About, Visit, carry},
     links,
+    metrics::Counted,
     routing::{Found, Kind},
+    session::Service,
     worker::Worker,
 };
 
@@ -35,13 +34,10 @@ pub(crate) async fn serve(worker: Rc<Worker>, stream: net::Stream, address: Sock
         Understood::Nothing => {}
         Understood::Link(stream) => Box::pin(links::accept(&worker, stream, address)).await,
         Understood::Visit(visit, service) => {
-            let rest = Rc::clone(&worker);
-            counted(worker, async move { carry(&rest, *visit, service).await }).await;
+            carry(worker, visit, service).await;
         }
         Understood::Status(visit) => {
-            let rest = Rc::clone(&worker);
-            let page = async move { inprocess::status(&rest.server, *visit).await };
-            counted(worker, Box::pin(page)).await;
+            Box::pin(inprocess::status(&worker.server, visit)).await;
         }
     }
 }
@@ -50,8 +46,8 @@ enum Understood {
     /// It has been answered or closed.
     Nothing,
     Link(net::Stream),
-    Status(Box<Visit>),
-    Visit(Box<Visit>, std::sync::Arc<crate::session::Service>),
+    Status(Visit),
+    Visit(Visit, Arc<Service>),
 }
 
 async fn understand(
@@ -162,14 +158,18 @@ async fn http1(
         .registry
         .table()
         .find(Kind::Http, &host, prefix.as_deref());
-    let visit = Visit {
+    let about = About {
         local: stream.local_addr().unwrap_or(address),
-        stream,
-        head: read,
         visitor: address,
         protocol: StreamProtocol::Http1,
         form,
         server_name: Some(host.into()),
+        _counted: Counted::new(&server.metrics),
+    };
+    let visit = Visit {
+        stream,
+        head: read,
+        about: Box::new(about),
     };
     decide(worker, visit, found).await
 }
@@ -206,10 +206,8 @@ async fn http2(
         .registry
         .table()
         .find(Kind::Http, &host, prefix.as_deref());
-    let visit = Visit {
+    let about = About {
         local: stream.local_addr().unwrap_or(address),
-        stream,
-        head: read,
         visitor: address,
         protocol: StreamProtocol::H2c,
         form: Form {
@@ -217,6 +215,12 @@ async fn http2(
             ..Form::default()
         },
         server_name: Some(host.into()),
+        _counted: Counted::new(&server.metrics),
+    };
+    let visit = Visit {
+        stream,
+        head: read,
+        about: Box::new(about),
     };
     decide(worker, visit, found).await
 }
@@ -261,8 +265,8 @@ async fn http2_head(
 async fn decide(worker: &Worker, visit: Visit, found: Found) -> Understood {
     let metrics = &worker.server.metrics;
     match found {
-        Found::Service(service) => Understood::Visit(Box::new(visit), service),
-        Found::Status => Understood::Status(Box::new(visit)),
+        Found::Service(service) => Understood::Visit(visit, service),
+        Found::Status => Understood::Status(visit),
         Found::Away => {
             metrics.client_away_total.add_one();
             visit.refuse(&AWAY).await;
@@ -270,7 +274,7 @@ async fn decide(worker: &Worker, visit: Visit, found: Found) -> Understood {
         }
         Found::Nothing => {
             metrics.no_route_total.add_one();
-            let host = visit.server_name.clone().unwrap_or_default();
+            let host = visit.about.server_name.clone().unwrap_or_default();
             let text = format!(
                 "No service here answers for the host {host:?}. Check the name, or whether its client is connected."
             );
