@@ -395,7 +395,7 @@ impl Inner {
                 .limits
                 .host_regex
                 .iter()
-                .any(|regex| whole(regex, text))
+                .any(|regex| regex.is_match(text))
         {
             return refuse(
                 RefusalCode::HostNotAllowed,
@@ -555,10 +555,4 @@ fn service(session: &Arc<Session>, declared: &ServiceDecl) -> Service {
         endpoints: OnceLock::new(),
         declared: declared.clone(),
     }
-}
-
-fn whole(regex: &regex::Regex, text: &str) -> bool {
-    regex
-        .find(text)
-        .is_some_and(|found| found.start() == 0 && found.end() == text.len())
 }
