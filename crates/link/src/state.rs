@@ -261,6 +261,10 @@ impl State {
                     slot.sending = Sending::Finished;
                     self.mux.finish(key);
                     self.wake_driver();
+                    if slot.receiving == Receiving::Finished {
+                        // Read on behalf of the task, which alone can end the stream.
+                        slot.wake_reader();
+                    }
                 }
                 Err(Stop::NothingNow) => {
                     if let Some(pace) = pace {
