@@ -280,19 +280,24 @@ impl State {
         }
     }
 
-    /// Ends what has been silent for too long.
+    /// Ends what has been silent for too long, and what broke while it waited for its turn: such a socket is not read, so nobody would
+    /// hear of its reset before credit comes, if it ever does.
     pub(crate) fn sweep(&mut self) {
         let now = self.tenths();
-        let idle: Vec<Key> = self
-            .table
-            .iter()
-            .flatten()
-            .filter(|entry| entry.slot.borrow().is_idle(now))
-            .map(|entry| entry.key)
-            .collect();
-        for key in idle {
-            self.mux.reset(key, Reason(ResetReason::IdleTimeout.into()));
-            self.forget(key, End::Idle);
+        let mut over: Vec<(Key, ResetReason, End)> = Vec::new();
+        for Entry { key, slot } in self.table.iter().flatten() {
+            let slot = slot.borrow();
+            if slot.is_idle(now) {
+                over.push((*key, ResetReason::IdleTimeout, End::Idle));
+            } else if slot.waits_for_turn
+                && let Some(error) = slot.socket.as_ref().and_then(net::Stream::take_error)
+            {
+                over.push((*key, ResetReason::Reset, End::Socket(error.kind())));
+            }
+        }
+        for (key, reason, end) in over {
+            self.mux.reset(key, Reason(reason.into()));
+            self.forget(key, end);
         }
     }
 

@@ -134,6 +134,12 @@ impl Stream {
         }
     }
 
+    /// Takes the error that the system holds for the socket, a reset by the peer above all. For streams that are not read now: an
+    /// idle look, no wake-up.
+    pub fn take_error(&self) -> Option<io::Error> {
+        self.tcp()?.take_error().ok().flatten()
+    }
+
     /// The other end's address.
     ///
     /// # Errors
