@@ -1,6 +1,7 @@
 //! Keeps links up: one loop per link, which chooses a server, dials, shakes hands, runs the link, and begins again when it ends.
 
 use std::{
+    cell::Cell,
     io,
     rc::Rc,
     sync::{Arc, atomic::Ordering::Relaxed},
@@ -97,12 +98,13 @@ async fn keep(agent: Rc<Agent>, workers: Arc<[WorkerHandle]>, number: u32) {
                 }
                 let began = Instant::now();
                 let drained = run(&agent, stream, &established, &remote).await;
-                if drained {
-                    continue;
-                }
                 if began.elapsed() > GOOD {
                     backoff.reset();
+                    if drained {
+                        continue;
+                    }
                 }
+                // Also for a server that asks to move as soon as a link is up: it must not make this a loop without a pause.
                 backoff.next()
             }
             Err(error) => {
@@ -121,7 +123,7 @@ async fn keep(agent: Rc<Agent>, workers: Arc<[WorkerHandle]>, number: u32) {
                         shared.give_up(&format!("{remote}: {error}{hint}"));
                         return;
                     }
-                    if attempts % shared.config.remotes.len().max(1) == 0 {
+                    if attempts.is_multiple_of(shared.config.remotes.len().max(1)) {
                         AFTER_PERMANENT
                     } else {
                         Duration::ZERO
@@ -240,9 +242,11 @@ async fn choose(shared: &Shared, attempts: usize) -> Result<Remote, NoLink> {
     let Some(url) = &shared.config.remote_api else {
         return Ok(remotes[attempts % remotes.len()].clone());
     };
-    let answer = net::fetch(url, None, &shared.remote_tls)
-        .await
-        .map_err(|error| NoLink::Api(error.to_string()));
+    let asked = net::fetch(url, None, &shared.remote_tls);
+    let answer = match tokio::time::timeout(shared.config.timeout, asked).await {
+        Ok(answer) => answer.map_err(|error| NoLink::Api(error.to_string())),
+        Err(_) => Err(NoLink::Api("no answer in time".to_owned())),
+    };
     match answer.and_then(|answer| parse_remote(&answer)) {
         Ok(remote) => Ok(remote),
         Err(error) if remotes.is_empty() => Err(error),
@@ -312,14 +316,18 @@ async fn run(
     }
     // Each new session, and each link that may have outlived a declaration, says what there is; the same set again changes nothing.
     declare_services(shared, &link);
+    // Until it ends or is asked to move.
+    let counted = Rc::new(Cell::new(true));
     let running = {
         let agent = Rc::clone(agent);
-        let (link, remote) = (link.clone(), remote.clone());
+        let (link, remote, counted) = (link.clone(), remote.clone(), Rc::clone(&counted));
         let number = grant.link_number;
         tokio::task::spawn_local(async move {
             let end = driver.await;
             agent.links.borrow_mut().retain(|other| !other.is(&link));
-            agent.shared.links_up.fetch_sub(1, Relaxed);
+            if counted.get() {
+                agent.shared.links_up.fetch_sub(1, Relaxed);
+            }
             match end {
                 LinkEnd::Closed => {
                     tracing::info!(server = %remote, link = number, "a link was closed")
@@ -333,6 +341,10 @@ async fn run(
     tokio::select! {
         _ = running => false,
         () = handler.drained.notified() => {
+            // It is no reason to stay with this server, if another can be had.
+            if counted.replace(false) {
+                shared.links_up.fetch_sub(1, Relaxed);
+            }
             // Its visits end in peace; the link is closed with the last.
             tokio::task::spawn_local(async move {
                 let deadline = Instant::now() + DRAIN;

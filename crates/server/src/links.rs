@@ -21,47 +21,82 @@ use crate::{
 pub(crate) async fn accept(worker: &Rc<Worker>, stream: net::Stream, address: SocketAddr) {
     let server = &worker.server;
     let limit = server.config.timeouts.handshake;
+    // Outlives the handshake, which may be cut off at any point: a session that was begun must not be forgotten.
+    let mut entered = None;
     let admitted = {
         let _open = server.metrics.handshakes_open.enter();
-        tokio::time::timeout(limit, Box::pin(admit(server, stream, address))).await
+        let admitting = Box::pin(admit(server, stream, address, &mut entered));
+        tokio::time::timeout(limit, admitting).await
     };
-    let (stream, established, session) = match admitted {
-        Ok(Ok(Some(admitted))) => admitted,
-        Ok(Ok(None)) => return,
+    let link = match admitted {
+        Ok(Ok(link)) => link,
         Ok(Err(error)) => {
-            return tracing::info!(%error, peer = %address, "a link was not established");
+            tracing::info!(%error, peer = %address, "a link was not established");
+            None
         }
         Err(_) => {
-            return tracing::info!(peer = %address, "a link was not established: its handshake took longer than {limit:?}");
+            tracing::info!(peer = %address, "a link was not established: its handshake took longer than {limit:?}");
+            None
         }
     };
-    let place = session.place_link(worker.index);
-    let target = place.worker;
-    if target == worker.index {
-        return run(worker, stream, established, session).await;
+    let Some(session) = entered else { return };
+    if let Some((stream, established)) = link {
+        let place = session.place_link(worker.index);
+        let target = place.worker;
+        session.arrival_ended();
+        if target == worker.index {
+            return run(worker, stream, established, session).await;
+        }
+        if bring(worker, target, stream, established, &session) {
+            return;
+        }
+        place.give_back();
+    } else {
+        session.arrival_ended();
     }
-    let moved = stream.detach().ok().zip(server.handle(target));
-    let Some((stream, handle)) = moved else {
-        return place.give_back();
-    };
-    let arrived = Arc::clone(&session);
-    let sent = handle.spawn(move || async move {
-        match (Worker::current(), stream.attach()) {
-            (Some(worker), Ok(stream)) => run(&worker, stream, established, arrived).await,
-            _ => arrived.link_ended(target),
-        }
-    });
-    if sent.is_err() {
-        session.link_ended(target);
+    if session.link_count() == 0 {
+        leave(server, &session).await;
     }
 }
 
-type Admitted = (net::Stream, ServerEstablished, Arc<Session>);
+/// Moves a link to the worker where its place is; returns whether it is on its way.
+fn bring(
+    worker: &Worker,
+    target: usize,
+    stream: net::Stream,
+    established: ServerEstablished,
+    session: &Arc<Session>,
+) -> bool {
+    let Some((stream, handle)) = stream.detach().ok().zip(worker.server.handle(target)) else {
+        return false;
+    };
+    let session = Arc::clone(session);
+    let sent = handle.spawn(move || async move {
+        let Some(worker) = Worker::current() else {
+            return session.link_ended(target);
+        };
+        match stream.attach() {
+            Ok(stream) => run(&worker, stream, established, session).await,
+            Err(error) => {
+                tracing::warn!(%error, "a link was lost on its way to its worker");
+                session.link_ended(target);
+                if session.link_count() == 0 {
+                    leave(&worker.server, &session).await;
+                }
+            }
+        }
+    });
+    sent.is_ok()
+}
 
+type Admitted = (net::Stream, ServerEstablished);
+
+/// `entered` is the session as soon as the client has been let in.
 async fn admit(
     server: &Shared,
     stream: net::Stream,
     address: SocketAddr,
+    entered: &mut Option<Arc<Session>>,
 ) -> Result<Option<Admitted>, HandshakeFailure> {
     // Little waits unsent in the kernel, so that what matters more can still go first.
     let tuning = LinkTuning {
@@ -80,10 +115,10 @@ async fn admit(
     let id = request.client.id.as_str().to_owned();
     match decide(server, &request, address.ip()).await {
         Decision::Known(key, account) => {
-            enter(server, accepting, &request, &account, Some(key)).await
+            enter(server, accepting, &request, &account, Some(key), entered).await
         }
         Decision::Vouched(account) | Decision::Unverified(account) => {
-            enter(server, accepting, &request, &account, None).await
+            enter(server, accepting, &request, &account, None, entered).await
         }
         Decision::WrongSecret(key) => {
             tracing::warn!(id, peer = %address, "a client was refused: its secret is wrong");
@@ -112,6 +147,7 @@ async fn enter(
     request: &AuthRequest,
     account: &Arc<Account>,
     key: Option<Key>,
+    entered: &mut Option<Arc<Session>>,
 ) -> Result<Option<Admitted>, HandshakeFailure> {
     if server.stopping.is_triggered() {
         let rejection =
@@ -124,7 +160,7 @@ async fn enter(
         .registry
         .admit(account, request.client.session, fresh)
     {
-        Ok(session) => session,
+        Ok(session) => entered.insert(session),
         Err(not_admitted) => {
             if not_admitted.code() == RejectCode::TooManyLinks {
                 server.metrics.limit_links_total.add_one();
@@ -158,13 +194,7 @@ async fn enter(
                 .await
         }
     };
-    match answered {
-        Ok((stream, established)) => Ok(Some((stream, established, session))),
-        Err(error) => {
-            server.registry.end_if_away(&session);
-            Err(error)
-        }
-    }
+    answered.map(Some)
 }
 
 /// Runs a link on its worker until it ends.

@@ -138,7 +138,8 @@ impl Registry {
             .collect()
     }
 
-    /// Lets a link in: into the session that it wants to join if that lives, else into a new one with the id `fresh`.
+    /// Lets a link in: into the session that it wants to join if that lives, else into a new one with the id `fresh`. The session
+    /// counts it as arriving until [`Session::arrival_ended`].
     pub(crate) fn admit(
         &self,
         account: &Arc<Account>,
@@ -149,9 +150,10 @@ impl Registry {
         if let Some(held) = join.and_then(|id| inner.sessions.get(&id))
             && held.session.account.id == account.id
         {
-            if held.session.link_count() >= u32::from(account.limits.connections) {
+            if held.session.link_claims() >= u32::from(account.limits.connections) {
                 return Err(NotAdmitted::TooManyLinks);
             }
+            held.session.link_arrives();
             return Ok(Arc::clone(&held.session));
         }
         if !account.load_balance {
@@ -161,7 +163,7 @@ impl Registry {
                 .filter(|held| held.session.account.id == account.id)
                 .map(|h| Arc::clone(&h.session))
                 .collect();
-            if others.iter().any(|other| other.link_count() > 0) {
+            if others.iter().any(|other| other.link_claims() > 0) {
                 return Err(NotAdmitted::IdInUse);
             }
             // The same client, started again: what it had is free for it now.
@@ -176,6 +178,7 @@ impl Registry {
             Arc::clone(account),
             self.rules.workers,
         ));
+        session.link_arrives();
         let held = Held {
             session: Arc::clone(&session),
             declared: false,
@@ -187,10 +190,10 @@ impl Registry {
         Ok(session)
     }
 
-    /// Ends a session that has no link; returns whether it did.
+    /// Ends a session that has no link and waits for none; returns whether it did.
     pub(crate) fn end_if_away(&self, session: &Arc<Session>) -> bool {
         let mut inner = self.lock();
-        if session.link_count() > 0 {
+        if session.link_claims() > 0 {
             return false;
         }
         inner.end(session, self);
@@ -395,7 +398,7 @@ impl Inner {
                 .limits
                 .host_regex
                 .iter()
-                .any(|regex| whole(regex, text))
+                .any(|regex| regex.is_match(text))
         {
             return refuse(
                 RefusalCode::HostNotAllowed,
@@ -555,10 +558,4 @@ fn service(session: &Arc<Session>, declared: &ServiceDecl) -> Service {
         endpoints: OnceLock::new(),
         declared: declared.clone(),
     }
-}
-
-fn whole(regex: &regex::Regex, text: &str) -> bool {
-    regex
-        .find(text)
-        .is_some_and(|found| found.start() == 0 && found.end() == text.len())
 }

@@ -82,6 +82,8 @@ pub(crate) struct Session {
     /// How many links each worker holds.
     links: Box<[AtomicU32]>,
     link_numbers: AtomicU32,
+    /// Links that are let in and whose handshake is not done: they count against the limit, and keep the session.
+    arriving_links: AtomicU32,
     /// A link came, or the session ended.
     pub(crate) changed: Notify,
     pub(crate) ended: AtomicBool,
@@ -102,6 +104,7 @@ impl Session {
             account,
             links: (0..workers).map(|_| AtomicU32::new(0)).collect(),
             link_numbers: AtomicU32::new(0),
+            arriving_links: AtomicU32::new(0),
             changed: Notify::new(),
             ended: AtomicBool::new(false),
             arriving: Mutex::default(),
@@ -111,6 +114,21 @@ impl Session {
     /// Links on all workers.
     pub(crate) fn link_count(&self) -> u32 {
         self.links.iter().map(|links| links.load(Relaxed)).sum()
+    }
+
+    /// Links that are up and links that are on their way.
+    pub(crate) fn link_claims(&self) -> u32 {
+        self.link_count() + self.arriving_links.load(Relaxed)
+    }
+
+    /// A link was let in; each call is followed by one of [`Session::arrival_ended`].
+    pub(crate) fn link_arrives(&self) {
+        self.arriving_links.fetch_add(1, Relaxed);
+    }
+
+    /// The link has its place now, or its handshake failed.
+    pub(crate) fn arrival_ended(&self) {
+        self.arriving_links.fetch_sub(1, Relaxed);
     }
 
     pub(crate) fn has_link_on(&self, worker: usize) -> bool {

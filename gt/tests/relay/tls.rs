@@ -169,7 +169,7 @@ fn an_unknown_name_gets_the_alert_for_it(transport: Transport) {
     let config = tls::client_config(&[authority.der().clone()], &[]);
     let error = tls::connect(server.sni(), "nobody.example.com", config)
         .expect_err("no service has this name");
-    assert!(error.to_string().contains("UnrecognizedName"), "{error}");
+    assert!(error.to_string().contains("UnrecognisedName"), "{error}");
 }
 
 fn a_local_https_service_is_verified(transport: Transport) {
