@@ -28,4 +28,4 @@ fi
 
 command -v go >/dev/null || echo "no Go (1.24 or later): the tests against kcp-go itself are skipped"
 
-exec "${CARGO:-cargo}" test --workspace "$@"
+exec "${CARGO:-cargo}" test --workspace --no-fail-fast "$@"
