@@ -261,7 +261,8 @@ fn check_response(
     }
     // No extension was offered, and at most one subprotocol (RFC 6455 §4.1, points 5 and 6).
     let chosen = headers.get(header::SEC_WEBSOCKET_PROTOCOL);
-    let unasked = chosen.is_some_and(|chosen| Some(chosen.as_bytes()) != protocol.map(str::as_bytes));
+    let unasked =
+        chosen.is_some_and(|chosen| Some(chosen.as_bytes()) != protocol.map(str::as_bytes));
     if unasked || headers.contains_key(header::SEC_WEBSOCKET_EXTENSIONS) {
         return wrong("an extension or subprotocol that was not asked for");
     }
