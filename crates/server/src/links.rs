@@ -7,7 +7,7 @@ use net::LinkTuning;
 use tunnel::{
     AuthRequest, ChannelBinding, ControlMessage, EXPORTER_LABEL, Grant, Key, Nonce, RejectCode,
     Rejection, ResetReason, Role, ServerConfig, ServerEstablished, ServerHandshake, ServicesAnswer,
-    SessionId, Windows,
+    SessionId, SetError, Windows,
 };
 
 use crate::{
@@ -327,6 +327,10 @@ impl Client {
                             .for_each(|answer| link.send_control(&answer));
                     }
                     Ok(None) => {}
+                    // Links that come up together declare on different ways, so that the newer set can be here first.
+                    Err(SetError::OldGeneration { got, last }) => {
+                        tracing::debug!(id, got, last, "an older set of services is left out");
+                    }
                     Err(error) => {
                         tracing::warn!(id, %error, "a link is closed: the client's services cannot be read");
                         link.close();

@@ -156,18 +156,26 @@ impl Registry {
             held.session.link_arrives();
             return Ok(Arc::clone(&held.session));
         }
-        if !account.load_balance {
-            let others: Vec<_> = inner
-                .sessions
-                .values()
-                .filter(|held| held.session.account.id == account.id)
-                .map(|h| Arc::clone(&h.session))
-                .collect();
-            if others.iter().any(|other| other.link_claims() > 0) {
-                return Err(NotAdmitted::IdInUse);
-            }
-            // The same client, started again: what it had is free for it now.
-            for other in others {
+        let others: Vec<_> = inner
+            .sessions
+            .values()
+            .filter(|held| held.session.account.id == account.id)
+            .map(|held| Arc::clone(&held.session))
+            .collect();
+        let (here, away): (Vec<_>, Vec<_>) = others
+            .into_iter()
+            .partition(|other| other.link_claims() > 0);
+        // With load balancing, as many clients as one may have links: without a bound one user could hold any number of sessions.
+        let most = usize::from(account.limits.connections);
+        if !account.load_balance && !here.is_empty() {
+            return Err(NotAdmitted::IdInUse);
+        }
+        if here.len() >= most {
+            return Err(NotAdmitted::TooManyLinks);
+        }
+        // The same client, started again: what it had is free for it now.
+        if !account.load_balance || here.len() + away.len() >= most {
+            for other in away {
                 inner.end(&other, self);
             }
         }

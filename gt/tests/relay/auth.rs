@@ -258,6 +258,7 @@ fn the_authentication_service_sets_limits(transport: Transport) {
             .text(),
         "here"
     );
+    server.process.wait_log_times(&["a client's link is up"], 2);
     assert_eq!(server.process.count_log(&["a client's link is up"]), 2);
 }
 

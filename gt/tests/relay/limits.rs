@@ -77,7 +77,9 @@ fn a_users_own_number_of_links_goes_before_the_servers(transport: Transport) {
             .service(service.url("http"), "")
             .start_up();
         client.process.wait_log_times(&["connected"], allowed);
-        assert_eq!(links(&server, id), allowed);
+        wait::until("the server counts them too", || {
+            (links(&server, id) == allowed).then_some(())
+        });
         assert_eq!(
             client.process.count_log(&["no link"]),
             0,
@@ -115,11 +117,10 @@ fn two_clients_with_one_id_share_the_visitors(transport: Transport) {
             .text();
         *counts.entry(text).or_insert(0) += 1;
     }
-    assert_eq!(
-        (counts.get("left"), counts.get("right")),
-        (Some(&20), Some(&20)),
-        "{counts:?}"
-    );
+    // They take turns; a declaration that arrives meanwhile may begin the turns anew.
+    let share = 15..=25;
+    let fair = ["left", "right"].map(|name| share.contains(counts.get(name).unwrap_or(&0)));
+    assert_eq!(fair, [true, true], "{counts:?}");
     // When one goes, the other serves all; nobody sees an error once the server has noticed.
     clients[0].process.signal("TERM");
     clients[0].wait_exit();

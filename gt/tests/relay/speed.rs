@@ -2,7 +2,7 @@
 
 use std::{
     io::{Read, Write},
-    net::TcpStream,
+    net::{SocketAddr, TcpStream},
     thread,
     time::{Duration, Instant},
 };
@@ -10,8 +10,8 @@ use std::{
 use e2e::{PortRange, ServerSpec, Service, Transport, http, over_each_transport, pattern::Pattern};
 
 over_each_transport!(
-    a_user_gets_the_speed_of_the_server,
-    a_service_gets_its_bandwidth
+    users_get_the_speed_of_the_server,
+    services_get_their_bandwidth,
 );
 
 /// A service that sends what it is asked for and tells when it has got what it was promised: `d` = send 4096 bytes, `u` = read 4096 and
@@ -50,17 +50,13 @@ fn up(visitor: &mut TcpStream) -> Duration {
     began.elapsed()
 }
 
-/// Both directions at once, because each has its own limit; then again after a pause.
-fn check(address: std::net::SocketAddr) {
+/// Both directions at the same time, each by a user or service of its own; then again after a pause.
+fn check(down_address: SocketAddr, up_address: SocketAddr) {
     for round in ["at first", "after a pause"] {
-        let mut visitors = [
-            http::connect(address).expect("a connection"),
-            http::connect(address).expect("a connection"),
-        ];
-        let (downloading, uploading) = visitors.split_at_mut(1);
         let [down, up] = thread::scope(|scope| {
-            let down = scope.spawn(|| down(&mut downloading[0]));
-            let up = scope.spawn(|| up(&mut uploading[0]));
+            let down =
+                scope.spawn(|| down(&mut http::connect(down_address).expect("a connection")));
+            let up = scope.spawn(|| up(&mut http::connect(up_address).expect("a connection")));
             [down.join().expect("no panic"), up.join().expect("no panic")]
         });
         for (name, took) in [("down", down), ("up", up)] {
@@ -71,38 +67,41 @@ fn check(address: std::net::SocketAddr) {
             );
         }
         // The pause itself is what is tested: it must not be saved up.
-        thread::sleep(Duration::from_secs(2));
+        if round == "at first" {
+            thread::sleep(Duration::from_secs(2));
+        }
     }
 }
 
-fn a_user_gets_the_speed_of_the_server(transport: Transport) {
+fn users_get_the_speed_of_the_server(transport: Transport) {
     let service = counterpart();
-    let ports = PortRange::claim(1);
+    let ports = PortRange::claim(2);
     let server = ServerSpec::new()
         .ports(&ports)
         .option("speed", 1024)
-        .user("web")
+        .user("one")
+        .user_with("two", "speed: 1KiB")
         .start();
-    let _client = server
-        .client(transport, "web")
-        .service(
-            service.url("tcp"),
-            &format!("remoteTCPPort: {}", ports.first()),
-        )
-        .start_up();
-    check(server.port(ports.first()));
+    let client = |id: &str, port: u16| {
+        let place = format!("remoteTCPPort: {port}");
+        let spec = server.client(transport, id);
+        spec.service(service.url("tcp"), &place).start_up()
+    };
+    let _clients = [client("one", ports.first()), client("two", ports.last())];
+    check(server.port(ports.first()), server.port(ports.last()));
 }
 
-fn a_service_gets_its_bandwidth(transport: Transport) {
+fn services_get_their_bandwidth(transport: Transport) {
     let service = counterpart();
-    let ports = PortRange::claim(1);
-    let server = ServerSpec::new().ports(&ports).user("web").start();
-    let more = format!("remoteTCPPort: {}, bandwidth: 1024", ports.first());
-    let _client = server
-        .client(transport, "web")
-        .service(service.url("tcp"), &more)
-        .start_up();
-    check(server.port(ports.first()));
+    let ports = PortRange::claim(2);
+    let server = ServerSpec::new().user("web").ports(&ports).start();
+    let mut spec = server.client(transport, "web");
+    for port in [ports.first(), ports.last()] {
+        let more = format!("remoteTCPPort: {port}, bandwidth: 1024");
+        spec = spec.service(service.url("tcp"), &more);
+    }
+    let _client = spec.start_up();
+    check(server.port(ports.first()), server.port(ports.last()));
 }
 
 const BYTES: usize = 4096;

@@ -176,7 +176,7 @@ pub static SERVER_OPTIONS: Table = Table {
             "connections",
             count(1, 1000),
             "10",
-            "Links one client may hold.",
+            "Links one client may hold; with loadBalance also how many clients with one id.",
         ),
         opt(
             "streams",
