@@ -1,1 +1,68 @@
-//! End-to-end tests of the gt binary against real programs.
+//! Harness of the end-to-end tests: starts `gt` as users do, with services beside the client and visitors in front of the server.
+//!
+//! ```text
+//!  visitor (http, tls, pattern) ─► gt server ─► link (Transport) ─► gt client ─► service, nginx
+//! ```
+//!
+//! Processes listen on ports that the kernel chose and tell them in their logs; tests wait for log lines, answers and accepted
+//! connections, never for time to pass. Everything is ended when it is dropped, and a failing test prints the log of every process.
+//! The tests themselves are in `gt/tests`, where cargo builds the binary for them.
+
+pub mod cert;
+pub mod http;
+pub mod nginx;
+pub mod pattern;
+pub mod ports;
+pub mod process;
+pub mod relay;
+pub mod service;
+pub mod tls;
+pub mod wait;
+
+mod dir;
+
+pub use cert::Cert;
+pub use dir::TempDir;
+pub use http::{Head, HttpConn, Response};
+pub use nginx::Nginx;
+pub use ports::PortRange;
+pub use process::Process;
+pub use relay::{Client, ClientSpec, Server, ServerSpec, Transport};
+pub use service::{Exchange, Service, UdpService};
+
+use std::time::Duration;
+
+/// How long anything that should happen at once may take before a test fails: the machine may be busy.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Bytes of a large transfer: 64 MiB, 1 GiB when the environment has `GT_E2E_BIG=1`.
+#[must_use]
+pub fn big() -> u64 {
+    if std::env::var("GT_E2E_BIG").is_ok_and(|value| value == "1") {
+        1 << 30
+    } else {
+        64 << 20
+    }
+}
+
+/// Makes a module of tests `tcp`, `tls` and `ws` for each function over a [`Transport`].
+#[macro_export]
+macro_rules! over_each_transport {
+    ($($(#[$attribute:meta])* $name:ident),+ $(,)?) => {$(
+        $(#[$attribute])*
+        mod $name {
+            #[test]
+            fn tcp() {
+                super::$name($crate::Transport::Tcp);
+            }
+            #[test]
+            fn tls() {
+                super::$name($crate::Transport::Tls);
+            }
+            #[test]
+            fn ws() {
+                super::$name($crate::Transport::Ws);
+            }
+        }
+    )+};
+}
