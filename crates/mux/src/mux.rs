@@ -67,6 +67,35 @@ struct Clock {
     ping_at: Duration,
     /// Smoothed; zero until the first answer.
     round_trip: Duration,
+    path: Path,
+}
+
+/// The shortest round trip of the last few pings: what the path takes when nothing waits on it. Windows grow by this one, because one
+/// that grows with its own queue never stops.
+#[derive(Debug, Default)]
+struct Path {
+    recent: Option<Duration>,
+    earlier: Option<Duration>,
+    samples: u32,
+}
+
+impl Path {
+    /// Pings after which the oldest are forgotten, in case the path has changed.
+    const MEMORY: u32 = 4;
+
+    fn add(&mut self, sample: Duration) {
+        if self.samples == Self::MEMORY {
+            self.earlier = self.recent.take();
+            self.samples = 0;
+        }
+        self.samples += 1;
+        self.recent = Some(self.recent.map_or(sample, |recent| recent.min(sample)));
+    }
+
+    /// Zero until the first answer.
+    fn round_trip(&self) -> Duration {
+        self.recent.into_iter().chain(self.earlier).min().unwrap_or_default()
+    }
 }
 
 impl Mux {
@@ -108,6 +137,7 @@ impl Mux {
                 received_at: now,
                 ping_at: now,
                 round_trip: Duration::ZERO,
+                path: Path::default(),
             },
             pong: None,
             pong_taken_at: 0,
@@ -272,7 +302,7 @@ impl Mux {
 
     /// `n` bytes that came as [`Event::Data`] were passed on: returns credit to the peer. More than came count as what came.
     pub fn consumed(&mut self, key: Key, n: usize, now: Duration) {
-        let round_trip = self.clock.round_trip;
+        let round_trip = self.clock.path.round_trip();
         let limit = self.config.max_stream_window;
         // Never hold back so much of a stream's credit that its share of the link looks used up to the peer.
         let hold = credit::share(self.config.link_window, self.link.receive_credit) / 2;

@@ -110,9 +110,10 @@ impl Receiving {
         let kept_up = self.held >= self.window / 2;
         let returned = self.release()?;
         let mut grown = 0;
-        // Half a window in less than two round trips: the window, not the reader, sets the pace.
+        // A sender that waits for credit gets half a window to the reader in half a round trip: then the window, not the reader or the
+        // path, sets the pace.
         if kept_up
-            && now.saturating_sub(self.credited_at) < round_trip.saturating_mul(2)
+            && now.saturating_sub(self.credited_at) < round_trip
             && self.window < limit
         {
             let window = self.window.saturating_mul(2).min(limit);

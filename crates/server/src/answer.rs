@@ -24,6 +24,8 @@ pub(crate) struct Answer<'a> {
 pub(crate) struct Form {
     pub(crate) html: bool,
     pub(crate) head_only: bool,
+    /// The request's stream, if it came over HTTP/2.
+    pub(crate) http2_stream: u32,
 }
 
 impl Answer<'_> {
@@ -88,33 +90,3 @@ pub(crate) async fn send_and_close(stream: &mut net::Stream, bytes: &[u8]) {
 
 const LINGER: Duration = Duration::from_secs(2);
 const LINGER_BYTES: usize = 1 << 20;
-
-/// Server preface of HTTP/2 and a GOAWAY with the reason (RFC 9113 §6.8), for a visitor that spoke HTTP/2 at once and has no route.
-pub(crate) fn http2_goaway(text: &str) -> Vec<u8> {
-    const SETTINGS: [u8; 9] = [0, 0, 0, 4, 0, 0, 0, 0, 0];
-    const REFUSED_STREAM: u8 = 7;
-    let text = &text.as_bytes()[..text.len().min(200)];
-    let length = u8::try_from(8 + text.len()).unwrap_or(u8::MAX);
-    let mut bytes = SETTINGS.to_vec();
-    bytes.extend_from_slice(&[
-        0,
-        0,
-        length,
-        7,
-        0,
-        0,
-        0,
-        0,
-        0,
-        0,
-        0,
-        0,
-        0,
-        0,
-        0,
-        0,
-        REFUSED_STREAM,
-    ]);
-    bytes.extend_from_slice(text);
-    bytes
-}

@@ -6,7 +6,7 @@ use link::{End, JoinOptions, Outcome};
 use tunnel::{ResetReason, ServerName, StreamHeader, StreamProtocol};
 
 use crate::{
-    answer::{Answer, Form, http2_goaway, send_and_close},
+    answer::{Answer, Form, send_and_close},
     session::{Service, StreamPlace},
     worker::Worker,
 };
@@ -72,7 +72,8 @@ impl Visit {
                 send_and_close(&mut self.stream, &answer.render(self.form)).await
             }
             StreamProtocol::H2c => {
-                send_and_close(&mut self.stream, &http2_goaway(answer.text)).await
+                let response = sniff::h2::answer(self.form.http2_stream, answer.status);
+                send_and_close(&mut self.stream, &response).await;
             }
             _ => self.stream.abort(),
         }

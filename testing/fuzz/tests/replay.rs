@@ -35,3 +35,8 @@ fn sniff() {
 fn config() {
     replay("config", fuzz_checks::config::check);
 }
+
+#[test]
+fn kcp() {
+    replay("kcp", fuzz_checks::kcp::check);
+}

@@ -99,6 +99,7 @@ impl Mux {
         let sample = now
             .checked_sub(sent_at)
             .filter(|sample| *sample <= self.patience())?;
+        self.clock.path.add(sample);
         self.clock.round_trip = match self.clock.round_trip {
             Duration::ZERO => sample,
             // RFC 6298 §2: SRTT with alpha = 1/8.

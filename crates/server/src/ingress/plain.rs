@@ -1,11 +1,13 @@
 //! The shared port: HTTP visitors and links, told apart by their first bytes. Also what comes out of TLS.
 
-use std::{net::SocketAddr, rc::Rc};
+use std::{net::SocketAddr, rc::Rc, time::Duration};
 
 use sniff::{
-    Classified, classify,
+    Classified, classify, h2,
+    host::{Authority, Host},
     http::{Head, HeadError, HeadSniffer, Limits},
 };
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tunnel::StreamProtocol;
 
 use super::{
@@ -13,7 +15,7 @@ use super::{
     first::{Unread, read_until},
 };
 use crate::{
-    answer::{Answer, Form, http2_goaway, send_and_close},
+    answer::{Answer, Form, send_and_close},
     forward::{AWAY, Visit, carry},
     links,
     routing::{Found, Kind},
@@ -73,7 +75,7 @@ async fn understand(
         Classified::Tls => {
             server.metrics.unknown_protocol_total.add_one();
             tracing::debug!(peer = %address, "TLS was sent to the plain port");
-            let alert = sniff::tls::alert(sniff::tls::AlertDescription::HandshakeFailure);
+            let alert = sniff::tls::alert(sniff::tls::AlertDescription::UnexpectedMessage);
             send_and_close(&mut stream, &alert).await;
             Understood::Nothing
         }
@@ -92,7 +94,7 @@ async fn http1(
     address: SocketAddr,
 ) -> Understood {
     let server = &worker.server;
-    let mut sniffer = HeadSniffer::new(Limits::default(), &server.config.http_mux_header);
+    let mut sniffer = HeadSniffer::new(Limits::default()).route_by(&server.config.http_mux_header);
     let sniffed = read_until(
         &mut stream,
         &mut read,
@@ -119,12 +121,8 @@ async fn http1(
                 server.metrics.header_too_large_total.add_one();
             }
             let text = error.to_string();
-            let answer = Answer {
-                status: error.status(),
-                reason: reason(error.status()),
-                text: &text,
-                retry_after: None,
-            };
+            let answer =
+                Answer { status: error.status(), reason: error.reason_phrase(), text: &text, retry_after: None };
             send_and_close(&mut stream, &answer.render(Form::default())).await;
             return Understood::Nothing;
         }
@@ -140,11 +138,9 @@ async fn http1(
             }
         };
     }
-    let form = Form {
-        html: head.accepts_html(&read),
-        head_only: head.method(&read) == "HEAD",
-    };
-    let (host, prefix) = names(&head);
+    let html = head.values(&read, "accept").any(|value| value.windows(HTML.len()).any(|part| part == HTML));
+    let form = Form { html, head_only: head.method(&read) == b"HEAD", http2_stream: 0 };
+    let (host, prefix) = names(head.authority());
     let found = server
         .registry
         .table()
@@ -161,51 +157,72 @@ async fn http1(
     decide(worker, visit, found).await
 }
 
-async fn http2(
-    worker: &Rc<Worker>,
-    mut stream: net::Stream,
-    mut read: Vec<u8>,
-    address: SocketAddr,
-) -> Understood {
+async fn http2(worker: &Rc<Worker>, mut stream: net::Stream, mut read: Vec<u8>, address: SocketAddr) -> Understood {
     let server = &worker.server;
-    let mut sniffer = sniff::h2::HeadersSniffer::default();
-    let sniffed = read_until(
-        &mut stream,
-        &mut read,
+    let sniffing = tokio::time::timeout(
         server.config.timeouts.header,
-        |bytes| sniffer.advance(bytes),
-    )
-    .await;
-    let authority = match sniffed {
-        Ok(authority) => authority,
+        http2_head(&mut stream, &mut read, &server.config.http_mux_header),
+    );
+    let head = match sniffing.await.unwrap_or(Err(Unread::TooSlow)) {
+        Ok(head) => head,
         Err(Unread::Gone) => return Understood::Nothing,
         Err(Unread::TooSlow) => {
             server.metrics.header_timeouts_total.add_one();
             return Understood::Nothing;
         }
         Err(Unread::Bad(error)) => {
-            send_and_close(&mut stream, &http2_goaway(&error.to_string())).await;
+            tracing::debug!(peer = %address, %error, "an HTTP/2 connection is refused");
+            send_and_close(&mut stream, &error.refusal()).await;
             return Understood::Nothing;
         }
     };
-    let (host, prefix) = (
-        authority.host().to_owned(),
-        authority.first_label().map(str::to_owned),
-    );
-    let found = server
-        .registry
-        .table()
-        .find(Kind::Http, &host, prefix.as_deref());
+    if let Some(acknowledged) = head.settings_ack {
+        read.drain(acknowledged);
+    }
+    let (host, prefix) = names(head.authority.as_ref());
+    let found = server.registry.table().find(Kind::Http, &host, prefix.as_deref());
     let visit = Visit {
         local: stream.local_addr().unwrap_or(address),
         stream,
         head: read,
         visitor: address,
         protocol: StreamProtocol::H2c,
-        form: Form::default(),
+        form: Form { http2_stream: head.stream, ..Form::default() },
         server_name: Some(host.into()),
     };
     decide(worker, visit, found).await
+}
+
+/// The first request's head. A client that waits for the server's settings gets some; `settings_ack` then says where it acknowledged
+/// them, which the service, whose settings those were not, must not see.
+async fn http2_head(
+    stream: &mut net::Stream,
+    read: &mut Vec<u8>,
+    route_by: &str,
+) -> Result<h2::Head, Unread<h2::H2Error>> {
+    let mut sniffer = h2::HeadSniffer::new(h2::Limits::default()).route_by(route_by);
+    let mut settings_sent = false;
+    loop {
+        if let Some(mut head) = sniffer.advance(read).map_err(Unread::Bad)? {
+            head.settings_ack = head.settings_ack.filter(|_| settings_sent);
+            return Ok(head);
+        }
+        let waits = !settings_sent && sniffer.waits_for_server(read);
+        let more = if waits {
+            tokio::time::timeout(SETTINGS_PATIENCE, stream.read_buf(read)).await.ok()
+        } else {
+            Some(stream.read_buf(read).await)
+        };
+        match more {
+            Some(Ok(0) | Err(_)) => return Err(Unread::Gone),
+            Some(Ok(_)) => {}
+            None => {
+                settings_sent = true;
+                stream.write_all(&h2::EMPTY_SETTINGS).await.map_err(|_| Unread::Gone)?;
+                stream.flush().await.map_err(|_| Unread::Gone)?;
+            }
+        }
+    }
 }
 
 async fn decide(worker: &Worker, visit: Visit, found: Found) -> Understood {
@@ -236,32 +253,22 @@ async fn decide(worker: &Worker, visit: Visit, found: Found) -> Understood {
     }
 }
 
-fn names(head: &Head) -> (String, Option<String>) {
-    match head.authority() {
-        Some(authority) => (
-            authority.host().to_owned(),
-            authority.first_label().map(str::to_owned),
-        ),
-        None => (String::new(), None),
-    }
+/// The host in lower case and its first label.
+fn names(authority: Option<&Authority>) -> (String, Option<String>) {
+    let Some(authority) = authority else { return (String::new(), None) };
+    let host = match authority.host() {
+        Host::Name(name) => name.to_string(),
+        Host::Ip(address) => address.to_string(),
+    };
+    (host, authority.first_label().map(str::to_owned))
 }
 
 /// A link over WebSocket names its subprotocol.
 fn is_link(head: &Head, read: &[u8]) -> bool {
-    head.is_websocket()
-        && head.headers(read).any(|(name, value)| {
-            name.eq_ignore_ascii_case("sec-websocket-protocol")
-                && value == tunnel::WEBSOCKET_PROTOCOL.as_bytes()
-        })
+    head.websocket_key(read).is_some()
+        && head.values(read, "sec-websocket-protocol").any(|value| value == tunnel::WEBSOCKET_PROTOCOL.as_bytes())
 }
 
-fn reason(status: u16) -> &'static str {
-    match status {
-        400 => "Bad Request",
-        414 => "URI Too Long",
-        431 => "Request Header Fields Too Large",
-        501 => "Not Implemented",
-        505 => "HTTP Version Not Supported",
-        _ => "Error",
-    }
-}
+const HTML: &[u8] = b"text/html";
+/// How long an HTTP/2 client may seem to wait for settings before it gets some.
+const SETTINGS_PATIENCE: Duration = Duration::from_millis(50);

@@ -4,7 +4,7 @@ use std::{net::SocketAddr, rc::Rc, sync::Arc};
 
 use sniff::{
     host::Authority,
-    tls::{AlertDescription, HelloSniffer, alert},
+    tls::{AlertDescription, HelloSniffer, Limits, alert},
 };
 use tunnel::StreamProtocol;
 
@@ -34,7 +34,7 @@ async fn understand(
     address: SocketAddr,
 ) -> Option<(Box<Visit>, Arc<Service>)> {
     let server = &worker.server;
-    let mut sniffer = HelloSniffer::default();
+    let mut sniffer = HelloSniffer::new(Limits::default());
     let mut read = Vec::new();
     let sniffed = read_until(
         &mut stream,
@@ -55,8 +55,8 @@ async fn understand(
             tracing::debug!(peer = %address, %error, "no ClientHello on the passthrough port");
             if net::tls::looks_like_http(&read) {
                 send_and_close(&mut stream, net::tls::PLAIN_HTTP_ANSWER).await;
-            } else {
-                send_and_close(&mut stream, &alert(AlertDescription::DecodeError)).await;
+            } else if let Some(description) = error.alert() {
+                send_and_close(&mut stream, &alert(description)).await;
             }
             return None;
         }
@@ -69,7 +69,7 @@ async fn understand(
         server
             .registry
             .table()
-            .find(Kind::Tls, name.host(), name.first_label())
+            .find(Kind::Tls, name.name().unwrap_or_default(), name.first_label())
     });
     let refusal = match found {
         Found::Service(service) => {

@@ -1,0 +1,162 @@
+//! The one loop that FEC spends its time in: `target ⊕= coefficient · source` over GF(2^8).
+//!
+//! Which instructions to use is found out once per process. All kernels give the same bytes.
+
+#![allow(
+    unsafe_code,
+    reason = "SIMD: functions for a CPU feature are called only where that feature was detected"
+)]
+
+use std::sync::OnceLock;
+
+use super::gf::NIBBLES;
+
+/// A way to multiply and add.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kernel {
+    /// Tables of nibble products, a byte at a time.
+    Scalar,
+    /// The same tables, 32 bytes at a time by PSHUFB.
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+    /// Multiplication as an 8×8 bit matrix, 32 bytes at a time.
+    #[cfg(target_arch = "x86_64")]
+    Gfni,
+}
+
+impl Kernel {
+    /// The fastest one that this CPU has.
+    pub fn best() -> Self {
+        static BEST: OnceLock<Kernel> = OnceLock::new();
+        *BEST.get_or_init(|| Self::available().last().copied().unwrap_or(Self::Scalar))
+    }
+
+    /// All that this CPU has, the slowest first.
+    pub fn available() -> Vec<Self> {
+        #[allow(unused_mut, reason = "other architectures have only the scalar kernel")]
+        let mut kernels = vec![Self::Scalar];
+        #[cfg(target_arch = "x86_64")]
+        if is_x86_feature_detected!("avx2") {
+            kernels.push(Self::Avx2);
+            if is_x86_feature_detected!("gfni") {
+                kernels.push(Self::Gfni);
+            }
+        }
+        kernels
+    }
+
+    /// `target[i] ^= coefficient · source[i]` for as many bytes as the shorter of both has.
+    pub fn mul_add(self, coefficient: u8, source: &[u8], target: &mut [u8]) {
+        let length = source.len().min(target.len());
+        let (source, target) = (&source[..length], &mut target[..length]);
+        match self {
+            Self::Scalar => scalar(coefficient, source, target),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 if is_x86_feature_detected!("avx2") => {
+                // SAFETY: the CPU has AVX2, as just asked (a cached flag).
+                unsafe { x86::avx2(coefficient, source, target) }
+            }
+            #[cfg(target_arch = "x86_64")]
+            Self::Gfni if is_x86_feature_detected!("gfni") && is_x86_feature_detected!("avx2") => {
+                // SAFETY: the CPU has GFNI and AVX2, as just asked (cached flags).
+                unsafe { x86::gfni(coefficient, source, target) }
+            }
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 | Self::Gfni => scalar(coefficient, source, target),
+        }
+    }
+}
+
+fn scalar(coefficient: u8, source: &[u8], target: &mut [u8]) {
+    let nibbles = &NIBBLES[usize::from(coefficient)];
+    for (to, from) in target.iter_mut().zip(source) {
+        *to ^= nibbles[usize::from(from & 15)] ^ nibbles[16 + usize::from(from >> 4)];
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use std::arch::x86_64::{
+        __m128i, __m256i, _mm_loadu_si128, _mm256_and_si256, _mm256_broadcastsi128_si256,
+        _mm256_gf2p8affine_epi64_epi8, _mm256_loadu_si256, _mm256_set1_epi8, _mm256_set1_epi64x,
+        _mm256_shuffle_epi8, _mm256_srli_epi64, _mm256_storeu_si256, _mm256_xor_si256,
+    };
+
+    use super::{
+        super::gf::{self, NIBBLES},
+        scalar,
+    };
+
+    const LANE: usize = 32;
+
+    #[target_feature(enable = "avx2")]
+    fn load(bytes: &[u8; LANE]) -> __m256i {
+        // SAFETY: the array has the 32 bytes that are read, and the instruction needs no alignment.
+        unsafe { _mm256_loadu_si256(bytes.as_ptr().cast::<__m256i>()) }
+    }
+
+    #[target_feature(enable = "avx2")]
+    fn store(bytes: &mut [u8; LANE], value: __m256i) {
+        // SAFETY: the array has the 32 bytes that are written, and the instruction needs no alignment.
+        unsafe { _mm256_storeu_si256(bytes.as_mut_ptr().cast::<__m256i>(), value) }
+    }
+
+    /// Sixteen table bytes in both halves of a register.
+    #[target_feature(enable = "avx2")]
+    fn table(bytes: &[u8]) -> __m256i {
+        let bytes: &[u8; 16] = bytes.first_chunk().unwrap_or(&[0; 16]);
+        // SAFETY: the array has the 16 bytes that are read, and the instruction needs no alignment.
+        let half = unsafe { _mm_loadu_si128(bytes.as_ptr().cast::<__m128i>()) };
+        _mm256_broadcastsi128_si256(half)
+    }
+
+    #[target_feature(enable = "avx2")]
+    pub(super) fn avx2(coefficient: u8, source: &[u8], target: &mut [u8]) {
+        let nibbles = &NIBBLES[usize::from(coefficient)];
+        let (low, high) = (table(&nibbles[..16]), table(&nibbles[16..]));
+        let mask = _mm256_set1_epi8(15);
+        let (from, from_rest) = source.as_chunks::<LANE>();
+        let (to, to_rest) = target.as_chunks_mut::<LANE>();
+        for (from, to) in from.iter().zip(to) {
+            let bytes = load(from);
+            let low = _mm256_shuffle_epi8(low, _mm256_and_si256(bytes, mask));
+            let high =
+                _mm256_shuffle_epi8(high, _mm256_and_si256(_mm256_srli_epi64::<4>(bytes), mask));
+            store(to, _mm256_xor_si256(load(to), _mm256_xor_si256(low, high)));
+        }
+        scalar(coefficient, from_rest, to_rest);
+    }
+
+    #[target_feature(enable = "avx2,gfni")]
+    pub(super) fn gfni(coefficient: u8, source: &[u8], target: &mut [u8]) {
+        let matrix = _mm256_set1_epi64x(gf::affine(coefficient).cast_signed());
+        let (from, from_rest) = source.as_chunks::<LANE>();
+        let (to, to_rest) = target.as_chunks_mut::<LANE>();
+        for (from, to) in from.iter().zip(to) {
+            let product = _mm256_gf2p8affine_epi64_epi8::<0>(load(from), matrix);
+            store(to, _mm256_xor_si256(load(to), product));
+        }
+        scalar(coefficient, from_rest, to_rest);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kernel_gives_the_same_bytes() {
+        let source: Vec<u8> = (0..1500u32).map(|i| (i * 31 + i / 256) as u8).collect();
+        for length in [0, 1, 31, 32, 33, 64, 100, 1499, 1500] {
+            for coefficient in 0..=255 {
+                let mut expected = vec![0x5a; length];
+                scalar(coefficient, &source[..length], &mut expected);
+                for kernel in Kernel::available() {
+                    let mut target = vec![0x5a; length];
+                    kernel.mul_add(coefficient, &source, &mut target);
+                    assert_eq!(target, expected, "{kernel:?} {coefficient} {length}");
+                }
+            }
+        }
+    }
+}

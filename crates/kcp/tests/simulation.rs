@@ -1,0 +1,235 @@
+//! Seeded simulations of whole sessions over a bad network, in virtual time.
+
+mod sim;
+
+use std::{sync::Arc, time::Duration};
+
+use kcp::{
+    Config, Mode, Shards,
+    seal::{Cipher, Seal, derive_key},
+};
+use sim::{Path, Random, Replay, World, seeds};
+
+fn seal(cipher: Cipher) -> Arc<Seal> {
+    Arc::new(Seal::new(cipher, &derive_key(b"simulation")).expect("a key of 32 bytes"))
+}
+
+fn config(random: &mut Random, fec: Option<Shards>) -> Config {
+    Config {
+        mode: random.pick(&[
+            Mode::NORMAL,
+            Mode::FAST,
+            Mode::FAST2,
+            Mode::FAST3,
+            Mode::CLASSIC,
+        ]),
+        send_window: random.pick(&[2, 32, 128, 1024]),
+        recv_window: random.pick(&[2, 32, 128, 1024]),
+        mtu: random.pick(&[200, 576, 1350, 1400, 1500]),
+        stream: random.percent(70),
+        ack_nodelay: random.percent(30),
+        write_delay: random.percent(30),
+        // At these losses twenty in a row are chance, not death.
+        dead_link: 60,
+        dead_silence: Duration::from_secs(10),
+        fec,
+    }
+}
+
+fn fec(random: &mut Random) -> [Option<Shards>; 2] {
+    let shards = |d, p| Shards::new(d, p).ok();
+    random.pick(&[
+        [None, None],
+        [shards(10, 3), shards(10, 3)],
+        [shards(20, 10), shards(20, 10)],
+        [shards(3, 1), shards(10, 3)],
+        [shards(10, 3), None],
+        [shards(1, 1), shards(2, 2)],
+    ])
+}
+
+#[test]
+fn every_byte_arrives_once_and_in_order() {
+    for seed in seeds(150) {
+        let _replay = Replay(seed, "every_byte");
+        let mut random = Random::new(seed);
+        let path = Path {
+            delay_ms: random.pick(&[0, 1, 20, 100, 300]),
+            jitter_ms: random.pick(&[0, 0, 1, 10, 100]),
+            loss_percent: random.pick(&[0, 1, 5, 10, 30]),
+            burst_percent: random.pick(&[0, 5, 50]),
+            repeat_percent: random.pick(&[0, 5]),
+            damage_percent: random.pick(&[0, 5]),
+        };
+        // With the null cipher nothing detects damage.
+        let cipher = random.pick(&[
+            Cipher::None,
+            Cipher::Aes128,
+            Cipher::Salsa20,
+            Cipher::Aes128Gcm,
+            Cipher::Null,
+        ]);
+        let damage_percent = if cipher == Cipher::Null {
+            0
+        } else {
+            path.damage_percent
+        };
+        let path = Path {
+            damage_percent,
+            ..path
+        };
+        let [a, b] = fec(&mut random);
+        let configs = [config(&mut random, a), config(&mut random, b)];
+        let apps = std::array::from_fn(|_| {
+            (
+                random.pick(&[0, 1, 5000, 100_000]),
+                random.pick(&[50, 200, 3000]),
+                random.pick(&[700, 20_000, 1_000_000]),
+            )
+        });
+        let about = format!("{path:?} {cipher} {configs:?} {apps:?}");
+        let mut world = World::new(random, path, &seal(cipher), configs, apps);
+        assert!(
+            world.run(Duration::from_secs(100_000)),
+            "seed {seed} does not finish: {about}"
+        );
+        let timers = world.ends.each_mut().map(|end| end.pipeline.poll_timeout());
+        assert_eq!(
+            timers,
+            [None, None],
+            "seed {seed}: an idle session has no timer"
+        );
+    }
+}
+
+#[test]
+fn a_dead_link_is_reported() {
+    for seed in seeds(20) {
+        let _replay = Replay(seed, "a_dead_link");
+        let mut random = Random::new(seed);
+        let path = Path {
+            delay_ms: 20,
+            ..Path::default()
+        };
+        let [a, b] = fec(&mut random);
+        let config = |random: &mut Random, fec| Config {
+            dead_link: 20,
+            ..config(random, fec)
+        };
+        let configs = [config(&mut random, a), config(&mut random, b)];
+        let apps = [(10_000_000, 3000, 1_000_000), (0, 1, 1_000_000)];
+        let mut world = World::new(random, path, &seal(Cipher::None), configs, apps);
+        world.run(Duration::from_millis(300));
+        world.path.loss_percent = 100;
+        world.path.burst_percent = 100;
+        world.run(Duration::from_secs(3600));
+        assert!(world.ends[0].pipeline.is_dead(), "seed {seed}");
+        assert_eq!(
+            world.ends[0].pipeline.poll_timeout(),
+            None,
+            "seed {seed}: nothing is tried any more"
+        );
+        assert!(
+            !world.ends[1].pipeline.is_dead(),
+            "seed {seed}: who has nothing to send cannot know"
+        );
+    }
+}
+
+#[test]
+fn fec_spares_retransmissions() {
+    // Single runs scatter: one lost acknowledgement can cost more than all losses. The sum must tell.
+    let retransmitted = [None, Shards::new(10, 3).ok()].map(|fec| {
+        let of_seed = |seed| {
+            let _replay = Replay(seed, "fec_spares");
+            let config = Config {
+                mode: Mode::FAST3,
+                send_window: 256,
+                recv_window: 256,
+                fec,
+                ..Config::default()
+            };
+            let path = Path {
+                delay_ms: 40,
+                loss_percent: 3,
+                burst_percent: 3,
+                ..Path::default()
+            };
+            let apps = [(2_000_000, 10_000, 1_000_000), (0, 1, 1_000_000)];
+            let configs = [config.clone(), config];
+            let mut world = World::new(Random::new(seed), path, &seal(Cipher::None), configs, apps);
+            assert!(world.run(Duration::from_secs(600)));
+            world.ends[0].pipeline.counters().retrans_segs
+        };
+        seeds(10).into_iter().map(of_seed).sum::<u64>()
+    });
+    assert!(retransmitted[1] * 2 < retransmitted[0], "{retransmitted:?}");
+}
+
+#[test]
+fn loss_costs_little_more_than_itself() {
+    for seed in seeds(5) {
+        let _replay = Replay(seed, "loss_costs");
+        let config = Config {
+            mode: Mode::FAST3,
+            send_window: 512,
+            recv_window: 512,
+            ..Config::default()
+        };
+        let path = Path {
+            delay_ms: 50,
+            loss_percent: 10,
+            burst_percent: 10,
+            ..Path::default()
+        };
+        let bytes = 4_000_000;
+        let apps = [(bytes, 10_000, 1_000_000), (0, 1, 1_000_000)];
+        let mut world = World::new(
+            Random::new(seed),
+            path,
+            &seal(Cipher::Null),
+            [config.clone(), config],
+            apps,
+        );
+        assert!(world.run(Duration::from_secs(60)), "seed {seed}");
+        let wire = world.ends[0].sent_bytes as f64 / bytes as f64;
+        assert!(
+            wire <= 1.1 / 0.9,
+            "seed {seed}: {wire:.3} bytes sent for each that arrived"
+        );
+    }
+}
+
+#[test]
+fn twenty_thousand_in_flight_do_not_collapse() {
+    let seed = 1;
+    let config = Config {
+        mode: Mode::FAST3,
+        send_window: 20_000,
+        recv_window: 20_000,
+        ..Config::default()
+    };
+    let path = Path {
+        delay_ms: 100,
+        jitter_ms: 5,
+        loss_percent: 1,
+        burst_percent: 1,
+        ..Path::default()
+    };
+    let apps = [(60_000_000, 100_000, 100_000_000), (0, 1, 100_000_000)];
+    let mut world = World::new(
+        Random::new(seed),
+        path,
+        &seal(Cipher::Null),
+        [config.clone(), config],
+        apps,
+    );
+    let start = world.now;
+    assert!(world.run(Duration::from_secs(60)));
+    // Two windows and a half, a round trip of 200 ms each, and repairs.
+    assert!(
+        world.now.since(start) < Duration::from_secs(3),
+        "{:?}",
+        world.now.since(start)
+    );
+}

@@ -1,0 +1,5 @@
+//go:build kcp561
+
+package main
+
+func extras() []named { return nil }
