@@ -12,7 +12,7 @@ use std::{
 use e2e::{PATIENCE, pattern::Pattern};
 
 /// A service on a free loopback port, for as long as the test process lives; a thread for each connection.
-pub struct Origin {
+pub(crate) struct Origin {
     address: SocketAddr,
     gate: Arc<Gate>,
 }
@@ -31,15 +31,15 @@ struct State {
 }
 
 impl Origin {
-    /// HTTP/1.1 with keep-alive. `GET /bytes/N/SEED` answers with N bytes of the pattern; `/gated/N/SEED` with the same, but waits in the
-    /// middle for [`Origin::open_gate`]; `/until-close/N/SEED` as gated, without a length; `/drip/MS` sends a byte every MS
+    /// HTTP/1.1 with keep-alive. `GET /bytes/N/SEED` answers with N bytes of the pattern; `/gated/N/SEED` with the same, but waits
+    /// after a part for [`Origin::open_gate`]; `/until-close/N/SEED` as gated, without a length; `/drip/MS` sends a byte every MS
     /// milliseconds until the visitor goes; anything else with `hello`.
-    pub fn http() -> Self {
+    pub(crate) fn http() -> Self {
         Self::start(http)
     }
 
     /// TCP. `echo` echoes; `gated N SEED` and `drip MS` as above.
-    pub fn tcp() -> Self {
+    pub(crate) fn tcp() -> Self {
         Self::start(tcp)
     }
 
@@ -59,23 +59,28 @@ impl Origin {
     }
 
     /// Where it listens.
-    pub fn address(&self) -> SocketAddr {
+    pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
     /// Lets the gated answers go on, those that wait and those that come.
-    pub fn open_gate(&self) {
+    pub(crate) fn open_gate(&self) {
         self.gate.lock().open = true;
         self.gate.changed.notify_all();
     }
 
     /// Waits until so many answers stand at the gate.
-    pub fn wait_gated(&self, answers: usize) {
-        let waiting = self.gate.changed.wait_timeout_while(self.gate.lock(), PATIENCE, |state| {
-            state.waiting < answers
-        });
-        let (_, timeout) = waiting.unwrap_or_else(PoisonError::into_inner);
-        assert!(!timeout.timed_out(), "{answers} answers did not come to the gate");
+    pub(crate) fn wait_gated(&self, answers: usize) {
+        let waiting = self
+            .gate
+            .changed
+            .wait_timeout_while(self.gate.lock(), PATIENCE, |state| state.waiting < answers);
+        let (state, timeout) = waiting.unwrap_or_else(PoisonError::into_inner);
+        drop(state);
+        assert!(
+            !timeout.timed_out(),
+            "{answers} answers did not come to the gate"
+        );
     }
 }
 
@@ -113,7 +118,11 @@ fn http(stream: TcpStream, gate: &Gate) -> io::Result<()> {
                     write!(to, "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n")?;
                 }
                 let mut pattern = Pattern::new(seed);
-                let first = if *kind == "bytes" { length } else { length / 2 };
+                let first = if *kind == "bytes" {
+                    length
+                } else {
+                    before_gate(length)
+                };
                 pattern.write_to(to, first)?;
                 if first < length {
                     gate.pass();
@@ -157,9 +166,9 @@ fn tcp(stream: TcpStream, gate: &Gate) -> io::Result<()> {
     match words.as_slice() {
         ["gated", length, seed] => {
             let (length, mut pattern) = (number(length), Pattern::new(number(seed)));
-            pattern.write_to(&stream, length / 2)?;
+            pattern.write_to(&stream, before_gate(length))?;
             gate.pass();
-            pattern.write_to(&stream, length - length / 2)?;
+            pattern.write_to(&stream, length - before_gate(length))?;
         }
         ["drip", pause] => return drip(&stream, number(pause)),
         _ => {
@@ -181,6 +190,11 @@ fn drip(mut to: impl Write, milliseconds: u64) -> io::Result<()> {
         to.write_all(b".")?;
         thread::sleep(Duration::from_millis(milliseconds));
     }
+}
+
+/// What comes before the gate: little enough to be on its way although the visitor does not read yet.
+fn before_gate(length: u64) -> u64 {
+    (length / 2).min(256 << 10)
 }
 
 fn number(text: &str) -> u64 {

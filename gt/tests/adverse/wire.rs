@@ -12,7 +12,7 @@ use std::{
 };
 
 /// Listens until the test process ends; what it carries ends with [`Wire::cut`] or with either end.
-pub struct Wire {
+pub(crate) struct Wire {
     address: SocketAddr,
     inner: Arc<Inner>,
 }
@@ -34,7 +34,7 @@ struct Connection {
 
 impl Wire {
     /// A wire to `target`.
-    pub fn to(target: SocketAddr) -> Self {
+    pub(crate) fn to(target: SocketAddr) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
         let address = listener.local_addr().expect("bound");
         let inner = Arc::new(Inner {
@@ -63,34 +63,34 @@ impl Wire {
     }
 
     /// Where to connect to.
-    pub fn address(&self) -> SocketAddr {
+    pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
     /// Connections made to the wire so far, whether it could carry them or not.
-    pub fn attempts(&self) -> usize {
+    pub(crate) fn attempts(&self) -> usize {
         self.inner.attempts.load(SeqCst)
     }
 
     /// What connects from now on goes there.
-    pub fn turn_to(&self, target: SocketAddr) {
+    pub(crate) fn turn_to(&self, target: SocketAddr) {
         *lock(&self.inner.target) = target;
     }
 
     /// Ends all connections.
-    pub fn cut(&self) {
+    pub(crate) fn cut(&self) {
         lock(&self.inner.connections)
             .iter()
             .for_each(Connection::cut);
     }
 
     /// Ends the connection that was made as number `index`.
-    pub fn cut_one(&self, index: usize) {
+    pub(crate) fn cut_one(&self, index: usize) {
         lock(&self.inner.connections)[index].cut();
     }
 
     /// Bytes from the near end to the far end, by connection in the order they were made.
-    pub fn bytes(&self) -> Vec<u64> {
+    pub(crate) fn bytes(&self) -> Vec<u64> {
         lock(&self.inner.connections)
             .iter()
             .map(|connection| connection.bytes.load(SeqCst))
