@@ -7,7 +7,7 @@ use std::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU32, AtomicU64, Ordering::Relaxed},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use config::{Remote, Service};
@@ -49,6 +49,7 @@ pub(crate) struct Shared {
     pub(crate) remote_tls: TlsConnector,
     /// For `https://` services.
     pub(crate) local_tls: TlsConnector,
+    pub(crate) started: Instant,
     pub(crate) stopping: Shutdown,
     /// The session that links join. Locked during a handshake, so that two links never begin two sessions.
     pub(crate) session: tokio::sync::Mutex<Option<Current>>,
@@ -75,6 +76,10 @@ pub(crate) struct Current {
 /// What a client can tell about itself.
 #[derive(Clone, Debug, Default)]
 pub struct Status {
+    /// Time since start.
+    pub uptime: Duration,
+    /// About to stop.
+    pub stopping: bool,
     /// The server, as configured.
     pub server: Option<String>,
     /// Links that are up.
@@ -124,6 +129,7 @@ impl Client {
                 ..TlsClientOptions::default()
             })?,
             local_tls: TlsConnector::new(&TlsClientOptions::default())?,
+            started: Instant::now(),
             stopping: Shutdown::new(),
             session: tokio::sync::Mutex::default(),
             links_up: AtomicU32::new(0),
@@ -166,6 +172,12 @@ impl Client {
         ClientError::Refused(reason.unwrap_or_default())
     }
 
+    /// The client's state, for status and metrics; callable from any thread.
+    #[must_use]
+    pub fn observer(&self) -> Observer {
+        Observer(Arc::clone(&self.shared))
+    }
+
     /// What the client can tell about itself now.
     #[must_use]
     pub fn status(&self) -> Status {
@@ -198,9 +210,23 @@ impl Client {
     }
 }
 
+/// Reads a client's state from any thread.
+#[derive(Clone)]
+pub struct Observer(Arc<Shared>);
+
+impl Observer {
+    /// The state now.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        self.0.status_now()
+    }
+}
+
 impl Shared {
     pub(crate) fn status_now(&self) -> Status {
         let mut status = lock(&self.status).clone();
+        status.uptime = self.started.elapsed();
+        status.stopping = self.stopping.is_triggered();
         status.links = self.links_up.load(Relaxed);
         status.visits = (
             self.visits_total.load(Relaxed),

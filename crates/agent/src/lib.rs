@@ -20,5 +20,6 @@ mod local;
 mod pages;
 mod udp;
 
-pub use agent::{Client, ClientError, Status};
+pub use agent::{Client, ClientError, Observer, Status};
 pub use dial::DialError;
+pub use pages::status_page;

@@ -12,6 +12,7 @@ use hyper::{
 };
 use hyper_util::rt::TokioIo;
 use link::Stream;
+use page::{HTML, TEXT, answer, document, escape};
 
 use crate::agent::{Agent, Status};
 
@@ -45,33 +46,33 @@ where
 }
 
 async fn demo_answer(request: Request<Incoming>, status: &Status) -> Answer {
-    let html = |text: String| answer(StatusCode::OK, "text/html; charset=utf-8", text);
+    let html = |text: String| answer(StatusCode::OK, HTML, text);
     Ok(match (request.method(), request.uri().path()) {
         (&Method::GET | &Method::HEAD, "/") => html(demo_page(&request, status)),
         (&Method::GET | &Method::HEAD, "/headers") => {
             let lines = request.headers().iter().map(|(name, value)| {
                 format!("{name}: {}\n", String::from_utf8_lossy(value.as_bytes()))
             });
-            answer(StatusCode::OK, "text/plain; charset=utf-8", lines.collect())
+            answer(StatusCode::OK, TEXT, lines.collect::<String>())
         }
         (&Method::POST, "/echo") => {
             match Limited::new(request.into_body(), MOST_ECHO).collect().await {
                 Ok(body) => Response::new(Full::new(body.to_bytes())),
                 Err(_) => answer(
                     StatusCode::PAYLOAD_TOO_LARGE,
-                    "text/plain",
+                    TEXT,
                     "The echo takes up to 1 MiB.\n".to_owned(),
                 ),
             }
         }
         (_, "/" | "/headers" | "/echo") => answer(
             StatusCode::METHOD_NOT_ALLOWED,
-            "text/plain",
+            TEXT,
             "Not with this method.\n".to_owned(),
         ),
         _ => answer(
             StatusCode::NOT_FOUND,
-            "text/plain",
+            TEXT,
             "There is /, /headers and /echo (POST).\n".to_owned(),
         ),
     })
@@ -81,31 +82,11 @@ fn status_answer(request: &Request<Incoming>, status: &Status) -> Answer {
     Ok(match request.uri().path() {
         "/" => answer(
             StatusCode::OK,
-            "text/html; charset=utf-8",
-            page("gt client", &services_table(status)),
+            HTML,
+            document("gt client", &status_page(status)),
         ),
-        _ => answer(
-            StatusCode::NOT_FOUND,
-            "text/plain",
-            "There is only /.\n".to_owned(),
-        ),
+        _ => answer(StatusCode::NOT_FOUND, TEXT, "There is only /.\n".to_owned()),
     })
-}
-
-fn answer(status: StatusCode, kind: &'static str, text: String) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(Bytes::from(text)));
-    *response.status_mut() = status;
-    let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, header::HeaderValue::from_static(kind));
-    headers.insert(
-        header::CACHE_CONTROL,
-        header::HeaderValue::from_static("no-store"),
-    );
-    headers.insert(
-        header::X_CONTENT_TYPE_OPTIONS,
-        header::HeaderValue::from_static("nosniff"),
-    );
-    response
 }
 
 fn demo_page(request: &Request<Incoming>, status: &Status) -> String {
@@ -127,12 +108,14 @@ fn demo_page(request: &Request<Incoming>, status: &Status) -> String {
                 .map(|host| format!("http://{host}"))
                 .unwrap_or_default()
         ),
-        services_table(status),
+        status_page(status),
     );
-    page("gt works", &body)
+    document("gt works", &body)
 }
 
-fn services_table(status: &Status) -> String {
+/// What a client can tell about itself, as the body of an HTML page.
+#[must_use]
+pub fn status_page(status: &Status) -> String {
     let row = |(name, local, outcome): &(String, String, Result<Vec<String>, String>)| {
         let shown = match outcome {
             Ok(endpoints) => endpoints
@@ -153,24 +136,6 @@ fn services_table(status: &Status) -> String {
         status.visits.1,
         status.services.iter().map(row).collect::<String>(),
     )
-}
-
-fn page(title: &str, body: &str) -> String {
-    format!(
-        "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\"><title>{title}</title>\
-         <style>:root{{color-scheme:light dark}}body{{font:16px/1.6 system-ui,sans-serif;max-width:46rem;margin:8vh auto;padding:0 1rem}}\
-         h1{{font-size:1.6rem}}h2{{font-size:1.1rem;margin-top:2rem}}.ok{{font-size:1.15rem}}.ok::before{{content:\"✓ \";color:#2a9d4a}}\
-         code{{background:#8882;padding:.1em .3em;border-radius:.2em}}table{{border-collapse:collapse;width:100%}}\
-         th,td{{text-align:left;padding:.3rem .6rem;border-bottom:1px solid #8884;vertical-align:top}}</style>\
-         <h1>{title}</h1>{body}</html>\n"
-    )
-}
-
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
-        .replace('"', "&quot;")
 }
 
 const MOST_ECHO: usize = 1 << 20;

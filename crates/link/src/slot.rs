@@ -31,8 +31,6 @@ pub(crate) struct Slot {
     pub(crate) sending: Sending,
     pub(crate) receiving: Receiving,
     pub(crate) end: Option<End>,
-    /// The joined socket, given back because the peer gave up before it had sent anything.
-    pub(crate) returned: Option<net::Stream>,
     pub(crate) sent: u64,
     pub(crate) received: u64,
     /// Tenths of seconds since the link's origin, by direction; only kept for sweeps.
@@ -80,7 +78,6 @@ impl Slot {
             sending: Sending::Open,
             receiving: Receiving::Open,
             end: None,
-            returned: None,
             sent: 0,
             received: 0,
             sent_at: now,
@@ -120,7 +117,7 @@ impl Slot {
         if let Some(socket) = self.socket.take() {
             match end {
                 End::Finished => {}
-                End::Reset(_) | End::LinkLost if self.received == 0 => self.returned = Some(socket),
+                End::Reset(_) | End::LinkLost if self.received == 0 => self.socket = Some(socket),
                 _ => socket.abort(),
             }
         }
@@ -133,7 +130,7 @@ impl Slot {
                 sent: self.sent,
                 received: self.received,
                 end,
-                socket: self.returned.take(),
+                socket: self.socket.take(),
             }),
             None => Poll::Pending,
         }

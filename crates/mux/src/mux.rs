@@ -94,7 +94,11 @@ impl Path {
 
     /// Zero until the first answer.
     fn round_trip(&self) -> Duration {
-        self.recent.into_iter().chain(self.earlier).min().unwrap_or_default()
+        self.recent
+            .into_iter()
+            .chain(self.earlier)
+            .min()
+            .unwrap_or_default()
     }
 }
 

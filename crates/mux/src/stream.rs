@@ -38,7 +38,8 @@ impl Stream {
                 unconsumed: 0,
                 held: 0,
                 holder: None,
-                credited_at: now,
+                round: 0,
+                round_began: now,
                 finished: false,
             },
             standing: Standing::default(),
@@ -76,7 +77,9 @@ pub(crate) struct Receiving {
     pub(crate) held: u32,
     /// Place in the list of streams that hold credit back.
     pub(crate) holder: Option<u32>,
-    credited_at: Duration,
+    /// Bytes credited since `round_began`: a whole window makes a round.
+    round: u32,
+    round_began: Duration,
     pub(crate) finished: bool,
 }
 
@@ -107,22 +110,32 @@ impl Receiving {
         if self.held < (self.window / 2).min(hold) {
             return None;
         }
-        let kept_up = self.held >= self.window / 2;
         let returned = self.release()?;
-        let mut grown = 0;
-        // A sender that waits for credit gets half a window to the reader in half a round trip: then the window, not the reader or the
-        // path, sets the pace.
-        if kept_up
-            && now.saturating_sub(self.credited_at) < round_trip
-            && self.window < limit
-        {
-            let window = self.window.saturating_mul(2).min(limit);
-            grown = window - self.window;
-            self.window = window;
-            self.credit = self.credit.saturating_add(grown);
+        Some(Grant {
+            returned,
+            grown: self.grow(returned, limit, round_trip, now),
+        })
+    }
+
+    /// A sender that waits for credit gets one window through in one round trip; one that does not, takes longer. Only the first has
+    /// use for a larger window: for the second it would be a queue in front of everybody else's bytes. Judged over whole windows,
+    /// because halves come in bursts.
+    fn grow(&mut self, returned: u32, limit: u32, round_trip: Duration, now: Duration) -> u32 {
+        self.round = self.round.saturating_add(returned);
+        if self.round < self.window {
+            return 0;
         }
-        self.credited_at = now;
-        Some(Grant { returned, grown })
+        let took = now.saturating_sub(self.round_began);
+        self.round = 0;
+        self.round_began = now;
+        if took >= round_trip.saturating_mul(3) / 2 || self.window >= limit {
+            return 0;
+        }
+        let window = self.window.saturating_mul(2).min(limit);
+        let grown = window - self.window;
+        self.window = window;
+        self.credit = self.credit.saturating_add(grown);
+        grown
     }
 
     /// All credit that is held back.

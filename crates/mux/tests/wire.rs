@@ -148,11 +148,18 @@ fn growth_is_told_apart_from_returned_credit() {
     support::carry(&mut client, &mut server, later);
     assert_eq!(server.round_trip(), Duration::from_secs(1));
 
-    client.open(b"hd", b"GET\n", later).expect("room");
+    let (opened, _) = client.open(b"hd", b"GET\n", later).expect("room");
     let got = support::carry(&mut client, &mut server, later);
     let [Got::Opened(key, _), _] = &got[..] else {
         panic!("{got:?}");
     };
+    // Half a window tells nothing of the pace: a whole one within a round trip does.
+    server.consumed(*key, 4, later);
+    let credit = drain(&mut server);
+    assert_eq!(hex(&credit), shown("credit", 0));
+    feed(&mut client, &credit, later);
+    assert_eq!(client.send(opened, b"more"), 4);
+    support::carry(&mut client, &mut server, later);
     server.consumed(*key, 4, later);
     let credit = drain(&mut server);
     assert_eq!(

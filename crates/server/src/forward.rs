@@ -1,12 +1,18 @@
 //! Joins a visitor with a stream of its service's client: the stream mode, which copies bytes untouched.
 
-use std::{net::SocketAddr, rc::Rc, sync::Arc, time::Duration};
+use std::{
+    net::SocketAddr,
+    rc::Rc,
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::Duration,
+};
 
-use link::{End, JoinOptions, Outcome};
+use link::{End, Join, JoinOptions, Link, Outcome};
 use tunnel::{ResetReason, ServerName, StreamHeader, StreamProtocol};
 
 use crate::{
     answer::{Answer, Form, send_and_close},
+    metrics::Counted,
     session::{Service, StreamPlace},
     worker::Worker,
 };
@@ -16,6 +22,12 @@ pub(crate) struct Visit {
     pub(crate) stream: net::Stream,
     /// What was read to understand it; goes to the service first.
     pub(crate) head: Vec<u8>,
+    /// Boxed: it outlives every step, and each step's state would hold a place for it.
+    pub(crate) about: Box<About>,
+}
+
+/// What is known of a visitor.
+pub(crate) struct About {
     pub(crate) visitor: SocketAddr,
     pub(crate) local: SocketAddr,
     pub(crate) protocol: StreamProtocol,
@@ -23,201 +35,160 @@ pub(crate) struct Visit {
     pub(crate) form: Form,
     /// The host it asked for.
     pub(crate) server_name: Option<Box<str>>,
-}
-
-/// A visit on its way to another worker.
-struct Travelling {
-    stream: net::Detached,
-    visit: Facts,
-}
-
-struct Facts {
-    head: Vec<u8>,
-    visitor: SocketAddr,
-    local: SocketAddr,
-    protocol: StreamProtocol,
-    form: Form,
-    server_name: Option<Box<str>>,
+    /// Counts it for as long as it is there.
+    pub(crate) _counted: Counted,
 }
 
 impl Visit {
-    fn depart(self) -> std::io::Result<Travelling> {
-        let Self {
-            stream,
-            head,
-            visitor,
-            local,
-            protocol,
-            form,
-            server_name,
-        } = self;
-        let visit = Facts {
-            head,
-            visitor,
-            local,
-            protocol,
-            form,
-            server_name,
-        };
-        Ok(Travelling {
-            stream: stream.detach()?,
-            visit,
-        })
-    }
-
     /// Ends the visit with words its protocol has for it; else with a reset.
-    pub(crate) async fn refuse(mut self, answer: &Answer<'_>) {
-        match self.protocol {
-            StreamProtocol::Http1 => {
-                send_and_close(&mut self.stream, &answer.render(self.form)).await
-            }
-            StreamProtocol::H2c => {
-                let response = sniff::h2::answer(self.form.http2_stream, answer.status);
-                send_and_close(&mut self.stream, &response).await;
-            }
-            _ => self.stream.abort(),
-        }
+    pub(crate) async fn refuse(self, answer: &Answer<'_>) {
+        refuse(self.stream, &self.about, answer).await;
     }
 }
 
-impl Travelling {
-    fn arrive(self) -> std::io::Result<Visit> {
-        let Facts {
-            head,
-            visitor,
-            local,
-            protocol,
-            form,
-            server_name,
-        } = self.visit;
-        Ok(Visit {
-            stream: self.stream.attach()?,
-            head,
-            visitor,
-            local,
-            protocol,
-            form,
-            server_name,
-        })
+async fn refuse(mut stream: net::Stream, about: &About, answer: &Answer<'_>) {
+    match about.protocol {
+        StreamProtocol::Http1 => send_and_close(&mut stream, &answer.render(about.form)).await,
+        StreamProtocol::H2c => {
+            let response = sniff::h2::answer(about.form.http2_stream, answer.status);
+            send_and_close(&mut stream, &response).await;
+        }
+        _ => stream.abort(),
     }
 }
 
 /// Brings the visit to the service, on this worker or on one that has a link; returns when it is over or has moved.
-pub(crate) async fn carry(worker: &Rc<Worker>, visit: Visit, service: Arc<Service>) {
+///
+/// What happens before the bytes flow is in a future of its own, so that a visitor that idles for hours does not hold its state.
+pub(crate) async fn carry(worker: Rc<Worker>, visit: Visit, service: Arc<Service>) {
+    if let Some(carried) = Box::pin(begin(&worker, visit, service)).await {
+        carried.run(&worker).await;
+    }
+}
+
+async fn begin(worker: &Rc<Worker>, visit: Visit, service: Arc<Service>) -> Option<Carried> {
     let metrics = &worker.server.metrics;
-    if !service.admits(visit.visitor.ip()) {
+    if !service.admits(visit.about.visitor.ip()) {
         metrics.denied_total.add_one();
-        return Box::pin(visit.refuse(&DENIED)).await;
+        visit.refuse(&DENIED).await;
+        return None;
     }
     let Some(place) = service.session.account.enter() else {
         metrics.limit_streams_total.add_one();
-        return Box::pin(visit.refuse(&OVERLOADED)).await;
+        visit.refuse(&OVERLOADED).await;
+        return None;
     };
     if service.session.link_count() == 0 {
-        Box::pin(service.session.wait_for_link(AWAY_PATIENCE)).await;
+        service.session.wait_for_link(AWAY_PATIENCE).await;
     }
-    carry_placed(worker, visit, service, place, MOVES).await;
+    begin_here(worker, visit, service, place, MOVES).await
 }
 
-async fn carry_placed(
+/// Opens the stream on this worker, or sends the visit to another.
+async fn begin_here(
     worker: &Rc<Worker>,
     visit: Visit,
     service: Arc<Service>,
     place: StreamPlace,
     moves: u8,
-) {
-    let metrics = &worker.server.metrics;
-    if worker.link(service.session.key).is_some() {
-        return carry_here(worker, visit, &service, place).await;
+) -> Option<Carried> {
+    if let Some(link) = worker.link(service.session.key) {
+        return open(worker, &link, visit, &service, place).await;
     }
     let elsewhere = service
         .session
         .worker_with_link(worker.index)
         .filter(|other| moves > 0 && *other != worker.index);
-    let Some(other) = elsewhere else {
-        metrics.client_away_total.add_one();
-        return Box::pin(visit.refuse(&AWAY)).await;
+    let Some(handle) = elsewhere.and_then(|other| worker.server.handle(other)) else {
+        worker.server.metrics.client_away_total.add_one();
+        visit.refuse(&AWAY).await;
+        return None;
     };
-    let Ok(travelling) = visit.depart() else {
-        return;
-    };
-    let Some(handle) = worker.server.handle(other) else {
-        return;
-    };
+    let Visit {
+        stream,
+        head,
+        about,
+    } = visit;
+    let stream = stream.detach().ok()?;
     let _ = handle.spawn(move || async move {
-        if let (Some(worker), Ok(visit)) = (Worker::current(), travelling.arrive()) {
-            let _open = worker.server.metrics.visitors_open.enter();
-            Box::pin(carry_placed(&worker, visit, service, place, moves - 1)).await;
+        let (Some(worker), Ok(stream)) = (Worker::current(), stream.attach()) else {
+            return;
+        };
+        let visit = Visit {
+            stream,
+            head,
+            about,
+        };
+        if let Some(carried) = Box::pin(begin_here(&worker, visit, service, place, moves - 1)).await
+        {
+            carried.run(&worker).await;
         }
     });
+    None
 }
 
-async fn carry_here(worker: &Rc<Worker>, visit: Visit, service: &Service, place: StreamPlace) {
-    let metrics = &worker.server.metrics;
-    let Some(link) = worker.link(service.session.key) else {
-        return Box::pin(visit.refuse(&AWAY)).await;
-    };
+async fn open(
+    worker: &Worker,
+    link: &Link,
+    visit: Visit,
+    service: &Service,
+    place: StreamPlace,
+) -> Option<Carried> {
+    let Visit {
+        stream,
+        head,
+        mut about,
+    } = visit;
     let mut header = Vec::with_capacity(64);
+    let server_name = about.server_name.take();
     StreamHeader {
         service: service.declared.id,
-        protocol: visit.protocol,
-        visitor: Some(visit.visitor),
-        local: Some(visit.local),
-        server_name: visit
-            .server_name
+        protocol: about.protocol,
+        visitor: Some(about.visitor),
+        local: Some(about.local),
+        server_name: server_name
             .as_deref()
             .and_then(|name| ServerName::new(name).ok()),
     }
     .encode(&mut header);
-    let Visit {
-        stream,
-        head,
-        visitor,
-        local,
-        protocol,
-        form,
-        server_name,
-    } = visit;
-    let join = match link.open(&header, head, stream, options(worker, service)) {
-        Ok(join) => join,
-        Err((stream, _)) => {
-            metrics.limit_streams_total.add_one();
-            let visit = Visit {
-                stream,
-                head: Vec::new(),
-                visitor,
-                local,
-                protocol,
-                form,
-                server_name,
-            };
-            return Box::pin(visit.refuse(&OVERLOADED)).await;
+    match link.open(&header, head, stream, options(worker, service)) {
+        Ok(join) => {
+            service.visitors_total.fetch_add(1, Relaxed);
+            Some(Carried { join, place, about })
         }
-    };
-    drop((header, server_name));
-    service
-        .visitors_total
-        .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-    metrics.streams_total.add_one();
-    let _open = metrics.streams_open.enter();
-    let outcome = join.await;
-    drop(place);
-    note(worker, &outcome);
-    if let Some(stream) = outcome.socket {
-        let answer = match outcome.end {
-            End::Reset(reason) => unreachable(reason),
-            _ => AWAY,
+        Err((stream, _)) => {
+            worker.server.metrics.limit_streams_total.add_one();
+            refuse(stream, &about, &OVERLOADED).await;
+            None
+        }
+    }
+}
+
+/// A visit whose bytes flow.
+struct Carried {
+    join: Join,
+    place: StreamPlace,
+    about: Box<About>,
+}
+
+impl Carried {
+    async fn run(self, worker: &Worker) {
+        let Self { join, place, about } = self;
+        let metrics = &worker.server.metrics;
+        metrics.streams_total.add_one();
+        let outcome = {
+            let _open = metrics.streams_open.enter();
+            join.await
         };
-        let visit = Visit {
-            stream,
-            head: Vec::new(),
-            visitor,
-            local,
-            protocol,
-            form,
-            server_name: None,
-        };
-        Box::pin(visit.refuse(&answer)).await;
+        drop(place);
+        note(worker, &outcome);
+        if let Some(stream) = outcome.socket {
+            let answer = match outcome.end {
+                End::Reset(reason) => unreachable(reason),
+                _ => AWAY,
+            };
+            Box::pin(refuse(stream, &about, &answer)).await;
+        }
     }
 }
 

@@ -14,6 +14,7 @@
 
 mod answer;
 mod auth;
+mod egress;
 mod forward;
 mod ingress;
 mod links;
@@ -26,6 +27,7 @@ mod session;
 mod snapshot;
 mod worker;
 
+pub use egress::inprocess::status_page;
 pub use metrics::{Counter, Gauge, Metrics};
-pub use server::{Server, StartError};
+pub use server::{Observer, Server, StartError};
 pub use snapshot::{ClientSnapshot, ServiceSnapshot, SessionSnapshot, Snapshot};

@@ -1,6 +1,9 @@
 //! What the server counts. Written by data threads with relaxed atomics, read by the API; never reset.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering::Relaxed},
+};
 
 /// A value that only grows.
 #[derive(Debug, Default)]
@@ -46,6 +49,24 @@ impl Drop for GaugeGuard<'_> {
     }
 }
 
+/// A visitor that is counted until it is dropped, on whichever worker.
+#[derive(Debug)]
+pub(crate) struct Counted(Arc<Metrics>);
+
+impl Counted {
+    pub(crate) fn new(metrics: &Arc<Metrics>) -> Self {
+        metrics.visitors_total.add_one();
+        metrics.visitors_open.0.fetch_add(1, Relaxed);
+        Self(Arc::clone(metrics))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.visitors_open.0.fetch_sub(1, Relaxed);
+    }
+}
+
 macro_rules! metrics {
     ($(#[$doc:meta])* $name:ident { $($(#[doc = $help:literal])+ $field:ident: $kind:ident,)* }) => {
         $(#[$doc])*
@@ -83,8 +104,6 @@ metrics! {
         links_total: Counter,
         /// Connections that are in their handshake as links.
         handshakes_open: Gauge,
-        /// Clients with at least one link or within the time for coming back.
-        sessions_open: Gauge,
         /// Handshakes that failed for a wrong id or secret.
         auth_failures_total: Counter,
         /// Handshakes that were refused because of earlier failures.

@@ -11,6 +11,7 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
+use config::HostPrefix;
 use link::{Pacer, Traffic};
 use tunnel::{
     Endpoint, Granted, Message, Refusal, RefusalCode, RejectCode, ServiceDecl, ServiceId,
@@ -33,6 +34,8 @@ pub(crate) struct Rules {
     pub(crate) http: Option<SocketAddr>,
     pub(crate) https: Option<SocketAddr>,
     pub(crate) sni: Option<SocketAddr>,
+    /// Belongs to the server itself.
+    pub(crate) status_prefix: Option<HostPrefix>,
 }
 
 pub(crate) struct Registry {
@@ -67,6 +70,12 @@ enum Name {
     Prefix(Kind, String),
 }
 
+impl Rules {
+    fn empty_table(&self) -> Table {
+        Table::new(Arc::clone(&self.expected), self.status_prefix.clone())
+    }
+}
+
 /// Why a link is not let in although its proof was right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NotAdmitted {
@@ -85,7 +94,7 @@ impl NotAdmitted {
 
 impl Registry {
     pub(crate) fn new(rules: Rules, ports: Ports, metrics: Arc<Metrics>) -> Self {
-        let table = ArcSwap::from_pointee(Table::new(Arc::clone(&rules.expected)));
+        let table = ArcSwap::from_pointee(rules.empty_table());
         let inner = Mutex::new(Inner {
             ports,
             ..Inner::default()
@@ -226,7 +235,7 @@ impl Registry {
     }
 
     fn publish(&self, inner: &Inner) {
-        let mut table = Table::new(Arc::clone(&self.rules.expected));
+        let mut table = self.rules.empty_table();
         for held in inner.sessions.values() {
             if held.declared {
                 table
@@ -365,6 +374,17 @@ impl Inner {
             Name::Host(_, host) => (host, host.split('.').next().unwrap_or(host)),
             Name::Prefix(_, prefix) => (prefix, prefix.as_str()),
         };
+        let status = registry
+            .rules
+            .status_prefix
+            .as_ref()
+            .map(HostPrefix::as_str);
+        if status == Some(label) {
+            return refuse(
+                taken,
+                format!("{text:?} is the server's status page (statusHostPrefix)"),
+            );
+        }
         let own = label.eq_ignore_ascii_case(&account.id);
         if !own && registry.rules.expected.expects(label) {
             return refuse(
@@ -378,7 +398,7 @@ impl Inner {
                 .limits
                 .host_regex
                 .iter()
-                .any(|regex| whole(regex, text))
+                .any(|regex| regex.is_match(text))
         {
             return refuse(
                 RefusalCode::HostNotAllowed,
@@ -538,10 +558,4 @@ fn service(session: &Arc<Session>, declared: &ServiceDecl) -> Service {
         endpoints: OnceLock::new(),
         declared: declared.clone(),
     }
-}
-
-fn whole(regex: &regex::Regex, text: &str) -> bool {
-    regex
-        .find(text)
-        .is_some_and(|found| found.start() == 0 && found.end() == text.len())
 }

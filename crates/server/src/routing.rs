@@ -8,6 +8,8 @@ use std::{
     },
 };
 
+use config::HostPrefix;
+
 use crate::session::Service;
 
 /// What kind of visitor asks; one name may be claimed for each.
@@ -28,6 +30,8 @@ pub(crate) struct Table {
     pub(crate) expected: Arc<dyn Expected>,
     /// Ids of clients that are connected: what they do not serve does not exist.
     pub(crate) connected: HashSet<String>,
+    /// HTTP visitors of this prefix see the status page.
+    pub(crate) status_prefix: Option<HostPrefix>,
 }
 
 /// Which ids could come.
@@ -71,23 +75,30 @@ impl Route {
 #[derive(Debug)]
 pub(crate) enum Found {
     Service(Arc<Service>),
+    /// The server's own status page.
+    Status,
     /// The name belongs to a client that is not connected now.
     Away,
     Nothing,
 }
 
 impl Table {
-    pub(crate) fn new(expected: Arc<dyn Expected>) -> Self {
+    pub(crate) fn new(expected: Arc<dyn Expected>, status_prefix: Option<HostPrefix>) -> Self {
         Self {
             hosts: HashMap::new(),
             prefixes: HashMap::new(),
             expected,
             connected: HashSet::new(),
+            status_prefix,
         }
     }
 
-    /// A full host name wins over a prefix. `prefix` is the first label.
+    /// The status page wins over all, then a full host name over a prefix. `prefix` is the first label.
     pub(crate) fn find(&self, kind: Kind, host: &str, prefix: Option<&str>) -> Found {
+        let status = self.status_prefix.as_ref().map(HostPrefix::as_str);
+        if kind == Kind::Http && prefix.is_some() && prefix == status {
+            return Found::Status;
+        }
         let route = self
             .hosts
             .get(&(kind, host.to_owned()))

@@ -18,6 +18,7 @@ use tunnel::{ControlMessage, Drain, Message};
 
 use crate::{
     auth::{AuthApi, Keys, Throttle, Users},
+    egress::inprocess::StatusPage,
     ingress, links,
     metrics::Metrics,
     ports::Ports,
@@ -65,6 +66,9 @@ pub(crate) struct Shared {
     /// No new visitors and links.
     pub(crate) stopping: Shutdown,
     pub(crate) started: Instant,
+    /// Option and address of each listener.
+    pub(crate) listeners: Vec<(&'static str, SocketAddr)>,
+    pub(crate) status_page: StatusPage,
     workers: OnceLock<Vec<WorkerHandle>>,
 }
 
@@ -139,6 +143,7 @@ impl Server {
             http: listeners.plain_address(),
             https: listeners.tls_address(),
             sni: listeners.sni_address(),
+            status_prefix: config.status_prefix.clone(),
         };
         let shared = Arc::new(Shared {
             registry: Registry::new(rules, ports, Arc::clone(&metrics)),
@@ -149,6 +154,8 @@ impl Server {
             tls,
             stopping: Shutdown::new(),
             started: Instant::now(),
+            listeners: listeners.addresses(),
+            status_page: StatusPage::default(),
             workers: OnceLock::new(),
             config,
         });
@@ -205,6 +212,12 @@ impl Observer {
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         self.0.snapshot()
+    }
+
+    /// Whether the server is about to stop; cheaper than a snapshot.
+    #[must_use]
+    pub fn is_stopping(&self) -> bool {
+        self.0.stopping.is_triggered()
     }
 }
 

@@ -1,6 +1,6 @@
 //! What the server can tell about itself at a moment, for status pages and metrics. Plain values; no format.
 
-use std::{sync::atomic::Ordering::Relaxed, time::Duration};
+use std::{net::SocketAddr, sync::atomic::Ordering::Relaxed, time::Duration};
 
 use link::Traffic;
 
@@ -13,6 +13,8 @@ pub struct Snapshot {
     pub uptime: Duration,
     /// About to stop.
     pub stopping: bool,
+    /// Where it listens: option and address.
+    pub listeners: Vec<(&'static str, SocketAddr)>,
     /// Name without prefix, help, Prometheus type, value.
     pub metrics: Vec<(&'static str, &'static str, &'static str, u64)>,
     /// Every id that has connected, or may by configuration and has.
@@ -117,6 +119,7 @@ impl Shared {
         Snapshot {
             uptime: self.started.elapsed(),
             stopping: self.stopping.is_triggered(),
+            listeners: self.listeners.clone(),
             metrics,
             clients,
             sessions,

@@ -309,10 +309,12 @@ impl Client {
         let line = self
             .process
             .wait_log(&["a service is up", &format!("service=\"{service}\"")]);
-        let rest = line
+        // `local` comes before it and may be an address of the same kind.
+        let public = line.split("reachable_at=").nth(1).unwrap_or_default();
+        let rest = public
             .split("tcp://")
             .nth(1)
-            .or_else(|| line.split("udp://").nth(1));
+            .or_else(|| public.split("udp://").nth(1));
         let port = rest.and_then(|rest| rest.split(':').nth(1));
         let digits = port.map(|port| {
             port.chars()

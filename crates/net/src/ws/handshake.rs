@@ -143,7 +143,7 @@ pub async fn connect_protocol(
             HeadError::TooLong => WsError::HeadTooLong,
             HeadError::Io(error) => WsError::Io(error),
         })?;
-    check_response(&response, &key)?;
+    check_response(&response, &key, protocol)?;
     Ok(upgraded(stream, Role::Client, rest))
 }
 
@@ -226,7 +226,11 @@ fn request(host: &str, path: &str, protocol: Option<&str>) -> Option<(Vec<u8>, S
 }
 
 /// RFC 6455 §4.1, what a client must check of the answer.
-fn check_response(response: &client::Response, key: &str) -> Result<(), WsError> {
+fn check_response(
+    response: &client::Response,
+    key: &str,
+    protocol: Option<&str>,
+) -> Result<(), WsError> {
     let status = response.status().as_u16();
     if status != 101 {
         return Err(WsError::Refused { status });
@@ -255,10 +259,10 @@ fn check_response(response: &client::Response, key: &str) -> Result<(), WsError>
     if text(&header::SEC_WEBSOCKET_ACCEPT) != derive_accept_key(key.as_bytes()) {
         return wrong("Sec-WebSocket-Accept does not fit the key");
     }
-    // Nothing was offered (RFC 6455 §4.1, points 5 and 6).
-    if headers.contains_key(header::SEC_WEBSOCKET_EXTENSIONS)
-        || headers.contains_key(header::SEC_WEBSOCKET_PROTOCOL)
-    {
+    // No extension was offered, and at most one subprotocol (RFC 6455 §4.1, points 5 and 6).
+    let chosen = headers.get(header::SEC_WEBSOCKET_PROTOCOL);
+    let unasked = chosen.is_some_and(|chosen| Some(chosen.as_bytes()) != protocol.map(str::as_bytes));
+    if unasked || headers.contains_key(header::SEC_WEBSOCKET_EXTENSIONS) {
         return wrong("an extension or subprotocol that was not asked for");
     }
     Ok(())

@@ -7,7 +7,7 @@ mod tcp;
 mod tls;
 mod udp;
 
-use std::{net::SocketAddr, rc::Rc, sync::Arc};
+use std::{net::SocketAddr, rc::Rc};
 
 use net::{Acceptor, Shutdown, Stream, WorkerHandle};
 
@@ -54,6 +54,18 @@ impl Listeners {
         address(self.sni.as_ref())
     }
 
+    /// Option and address of each.
+    pub(crate) fn addresses(&self) -> Vec<(&'static str, SocketAddr)> {
+        let all = [
+            ("addr", self.plain_address()),
+            ("tlsAddr", self.tls_address()),
+            ("sniAddr", self.sni_address()),
+        ];
+        all.into_iter()
+            .filter_map(|(option, address)| Some((option, address?)))
+            .collect()
+    }
+
     /// Starts the accept loops. The workers must have been installed.
     pub(crate) fn serve(self, workers: &[WorkerHandle]) {
         if let Some(group) = self.plain {
@@ -94,7 +106,10 @@ where
                 return;
             };
             let stop = worker.server.stopping.clone();
-            accept_until(&worker, listener, &stop, visit).await;
+            accept_until(&worker, listener, &stop, |worker, stream, address| {
+                Some(visit(worker, stream, address))
+            })
+            .await;
         });
     }
 }
@@ -106,7 +121,7 @@ async fn accept_until<F, Fut>(
     stop: &Shutdown,
     visit: F,
 ) where
-    F: Fn(Rc<Worker>, Stream, SocketAddr) -> Fut,
+    F: Fn(Rc<Worker>, Stream, SocketAddr) -> Option<Fut>,
     Fut: Future<Output = ()> + 'static,
 {
     let mut acceptor = match Acceptor::new(listener) {
@@ -122,20 +137,13 @@ async fn accept_until<F, Fut>(
         match accepted {
             Ok((stream, address)) => {
                 let _ = net::tune_visitor(&stream);
-                tokio::task::spawn_local(visit(Rc::clone(worker), stream, address));
+                if let Some(visit) = visit(Rc::clone(worker), stream, address) {
+                    tokio::task::spawn_local(visit);
+                }
             }
             Err(error) => {
                 return tracing::error!(%error, "a listener has failed and accepts no more");
             }
         }
     }
-}
-
-/// Counts a connection as a visitor while `visit` runs.
-async fn counted(worker: Rc<Worker>, visit: impl Future<Output = ()>) {
-    let metrics = Arc::clone(&worker.server.metrics);
-    drop(worker);
-    metrics.visitors_total.add_one();
-    let _open = metrics.visitors_open.enter();
-    visit.await;
 }

@@ -1,6 +1,6 @@
 //! The shared port: HTTP visitors and links, told apart by their first bytes. Also what comes out of TLS.
 
-use std::{net::SocketAddr, rc::Rc, time::Duration};
+use std::{net::SocketAddr, rc::Rc, sync::Arc, time::Duration};
 
 use sniff::{
     Classified, classify, h2,
@@ -10,15 +10,15 @@ use sniff::{
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tunnel::StreamProtocol;
 
-use super::{
-    counted,
-    first::{Unread, read_until},
-};
+use super::first::{Unread, read_until};
 use crate::{
     answer::{Answer, Form, send_and_close},
-    forward::{AWAY, Visit, carry},
+    egress::inprocess,
+    forward::{AWAY, About, Visit, carry},
     links,
+    metrics::Counted,
     routing::{Found, Kind},
+    session::Service,
     worker::Worker,
 };
 
@@ -34,8 +34,10 @@ pub(crate) async fn serve(worker: Rc<Worker>, stream: net::Stream, address: Sock
         Understood::Nothing => {}
         Understood::Link(stream) => Box::pin(links::accept(&worker, stream, address)).await,
         Understood::Visit(visit, service) => {
-            let rest = Rc::clone(&worker);
-            counted(worker, async move { carry(&rest, *visit, service).await }).await;
+            carry(worker, visit, service).await;
+        }
+        Understood::Status(visit) => {
+            Box::pin(inprocess::status(&worker.server, visit)).await;
         }
     }
 }
@@ -44,7 +46,8 @@ enum Understood {
     /// It has been answered or closed.
     Nothing,
     Link(net::Stream),
-    Visit(Box<Visit>, std::sync::Arc<crate::session::Service>),
+    Status(Visit),
+    Visit(Visit, Arc<Service>),
 }
 
 async fn understand(
@@ -121,8 +124,12 @@ async fn http1(
                 server.metrics.header_too_large_total.add_one();
             }
             let text = error.to_string();
-            let answer =
-                Answer { status: error.status(), reason: error.reason_phrase(), text: &text, retry_after: None };
+            let answer = Answer {
+                status: error.status(),
+                reason: error.reason_phrase(),
+                text: &text,
+                retry_after: None,
+            };
             send_and_close(&mut stream, &answer.render(Form::default())).await;
             return Understood::Nothing;
         }
@@ -138,26 +145,41 @@ async fn http1(
             }
         };
     }
-    let html = head.values(&read, "accept").any(|value| value.windows(HTML.len()).any(|part| part == HTML));
-    let form = Form { html, head_only: head.method(&read) == b"HEAD", http2_stream: 0 };
+    let html = head
+        .values(&read, "accept")
+        .any(|value| value.windows(HTML.len()).any(|part| part == HTML));
+    let form = Form {
+        html,
+        head_only: head.method(&read) == b"HEAD",
+        http2_stream: 0,
+    };
     let (host, prefix) = names(head.authority());
     let found = server
         .registry
         .table()
         .find(Kind::Http, &host, prefix.as_deref());
-    let visit = Visit {
+    let about = About {
         local: stream.local_addr().unwrap_or(address),
-        stream,
-        head: read,
         visitor: address,
         protocol: StreamProtocol::Http1,
         form,
         server_name: Some(host.into()),
+        _counted: Counted::new(&server.metrics),
+    };
+    let visit = Visit {
+        stream,
+        head: read,
+        about: Box::new(about),
     };
     decide(worker, visit, found).await
 }
 
-async fn http2(worker: &Rc<Worker>, mut stream: net::Stream, mut read: Vec<u8>, address: SocketAddr) -> Understood {
+async fn http2(
+    worker: &Rc<Worker>,
+    mut stream: net::Stream,
+    mut read: Vec<u8>,
+    address: SocketAddr,
+) -> Understood {
     let server = &worker.server;
     let sniffing = tokio::time::timeout(
         server.config.timeouts.header,
@@ -180,15 +202,25 @@ async fn http2(worker: &Rc<Worker>, mut stream: net::Stream, mut read: Vec<u8>, 
         read.drain(acknowledged);
     }
     let (host, prefix) = names(head.authority.as_ref());
-    let found = server.registry.table().find(Kind::Http, &host, prefix.as_deref());
-    let visit = Visit {
+    let found = server
+        .registry
+        .table()
+        .find(Kind::Http, &host, prefix.as_deref());
+    let about = About {
         local: stream.local_addr().unwrap_or(address),
-        stream,
-        head: read,
         visitor: address,
         protocol: StreamProtocol::H2c,
-        form: Form { http2_stream: head.stream, ..Form::default() },
+        form: Form {
+            http2_stream: head.stream,
+            ..Form::default()
+        },
         server_name: Some(host.into()),
+        _counted: Counted::new(&server.metrics),
+    };
+    let visit = Visit {
+        stream,
+        head: read,
+        about: Box::new(about),
     };
     decide(worker, visit, found).await
 }
@@ -209,7 +241,9 @@ async fn http2_head(
         }
         let waits = !settings_sent && sniffer.waits_for_server(read);
         let more = if waits {
-            tokio::time::timeout(SETTINGS_PATIENCE, stream.read_buf(read)).await.ok()
+            tokio::time::timeout(SETTINGS_PATIENCE, stream.read_buf(read))
+                .await
+                .ok()
         } else {
             Some(stream.read_buf(read).await)
         };
@@ -218,7 +252,10 @@ async fn http2_head(
             Some(Ok(_)) => {}
             None => {
                 settings_sent = true;
-                stream.write_all(&h2::EMPTY_SETTINGS).await.map_err(|_| Unread::Gone)?;
+                stream
+                    .write_all(&h2::EMPTY_SETTINGS)
+                    .await
+                    .map_err(|_| Unread::Gone)?;
                 stream.flush().await.map_err(|_| Unread::Gone)?;
             }
         }
@@ -228,7 +265,8 @@ async fn http2_head(
 async fn decide(worker: &Worker, visit: Visit, found: Found) -> Understood {
     let metrics = &worker.server.metrics;
     match found {
-        Found::Service(service) => Understood::Visit(Box::new(visit), service),
+        Found::Service(service) => Understood::Visit(visit, service),
+        Found::Status => Understood::Status(visit),
         Found::Away => {
             metrics.client_away_total.add_one();
             visit.refuse(&AWAY).await;
@@ -236,7 +274,7 @@ async fn decide(worker: &Worker, visit: Visit, found: Found) -> Understood {
         }
         Found::Nothing => {
             metrics.no_route_total.add_one();
-            let host = visit.server_name.clone().unwrap_or_default();
+            let host = visit.about.server_name.clone().unwrap_or_default();
             let text = format!(
                 "No service here answers for the host {host:?}. Check the name, or whether its client is connected."
             );
@@ -255,7 +293,9 @@ async fn decide(worker: &Worker, visit: Visit, found: Found) -> Understood {
 
 /// The host in lower case and its first label.
 fn names(authority: Option<&Authority>) -> (String, Option<String>) {
-    let Some(authority) = authority else { return (String::new(), None) };
+    let Some(authority) = authority else {
+        return (String::new(), None);
+    };
     let host = match authority.host() {
         Host::Name(name) => name.to_string(),
         Host::Ip(address) => address.to_string(),
@@ -266,7 +306,9 @@ fn names(authority: Option<&Authority>) -> (String, Option<String>) {
 /// A link over WebSocket names its subprotocol.
 fn is_link(head: &Head, read: &[u8]) -> bool {
     head.websocket_key(read).is_some()
-        && head.values(read, "sec-websocket-protocol").any(|value| value == tunnel::WEBSOCKET_PROTOCOL.as_bytes())
+        && head
+            .values(read, "sec-websocket-protocol")
+            .any(|value| value == tunnel::WEBSOCKET_PROTOCOL.as_bytes())
 }
 
 const HTML: &[u8] = b"text/html";

@@ -8,13 +8,11 @@ use sniff::{
 };
 use tunnel::StreamProtocol;
 
-use super::{
-    counted,
-    first::{Unread, read_until},
-};
+use super::first::{Unread, read_until};
 use crate::{
     answer::{Form, send_and_close},
-    forward::{Visit, carry},
+    forward::{About, Visit, carry},
+    metrics::Counted,
     routing::{Found, Kind},
     session::Service,
     worker::Worker,
@@ -23,8 +21,7 @@ use crate::{
 /// A connection on `sniAddr`.
 pub(crate) async fn visit(worker: Rc<Worker>, stream: net::Stream, address: SocketAddr) {
     if let Some((visit, service)) = Box::pin(understand(&worker, stream, address)).await {
-        let rest = Rc::clone(&worker);
-        counted(worker, async move { carry(&rest, *visit, service).await }).await;
+        carry(worker, visit, service).await;
     }
 }
 
@@ -32,7 +29,7 @@ async fn understand(
     worker: &Worker,
     mut stream: net::Stream,
     address: SocketAddr,
-) -> Option<(Box<Visit>, Arc<Service>)> {
+) -> Option<(Visit, Arc<Service>)> {
     let server = &worker.server;
     let mut sniffer = HelloSniffer::new(Limits::default());
     let mut read = Vec::new();
@@ -66,29 +63,34 @@ async fn understand(
         .as_deref()
         .and_then(|name| Authority::parse(name).ok());
     let found = authority.as_ref().map_or(Found::Nothing, |name| {
-        server
-            .registry
-            .table()
-            .find(Kind::Tls, name.name().unwrap_or_default(), name.first_label())
+        server.registry.table().find(
+            Kind::Tls,
+            name.name().unwrap_or_default(),
+            name.first_label(),
+        )
     });
     let refusal = match found {
         Found::Service(service) => {
-            let visit = Visit {
+            let about = About {
                 local: stream.local_addr().unwrap_or(address),
-                stream,
-                head: read,
                 visitor: address,
                 protocol: StreamProtocol::Tls,
                 form: Form::default(),
                 server_name: hello.server_name.map(String::into_boxed_str),
+                _counted: Counted::new(&server.metrics),
             };
-            return Some((Box::new(visit), service));
+            let visit = Visit {
+                stream,
+                head: read,
+                about: Box::new(about),
+            };
+            return Some((visit, service));
         }
         Found::Away => {
             server.metrics.client_away_total.add_one();
             AlertDescription::InternalError
         }
-        Found::Nothing => {
+        Found::Nothing | Found::Status => {
             server.metrics.no_route_total.add_one();
             AlertDescription::UnrecognizedName
         }

@@ -5,10 +5,11 @@ use std::{net::SocketAddr, rc::Rc, sync::Arc};
 use net::WorkerHandle;
 use tunnel::StreamProtocol;
 
-use super::{accept_until, counted, udp};
+use super::{accept_until, udp};
 use crate::{
     answer::Form,
-    forward::{Visit, carry},
+    forward::{About, Visit, carry},
+    metrics::Counted,
     ports::{Opened, Port},
     worker::Worker,
 };
@@ -24,8 +25,7 @@ pub(crate) fn serve_port(workers: &[WorkerHandle], port: &Arc<Port>, sockets: Op
                         return;
                     };
                     let (closed, stopping) = (port.closed.clone(), worker.server.stopping.clone());
-                    let visit =
-                        |worker, stream, address| visit(worker, Arc::clone(&port), stream, address);
+                    let visit = |worker, stream, address| visit(worker, &port, stream, address);
                     tokio::select! {
                         () = accept_until(&worker, listener, &closed, visit) => {}
                         () = stopping.wait() => {}
@@ -37,22 +37,30 @@ pub(crate) fn serve_port(workers: &[WorkerHandle], port: &Arc<Port>, sockets: Op
     }
 }
 
-async fn visit(worker: Rc<Worker>, port: Arc<Port>, stream: net::Stream, address: SocketAddr) {
-    let service = port.route.load().pick().cloned();
-    drop(port);
-    let Some(service) = service else {
+/// Not an `async fn`: its state would be one more layer around that of every idle visitor.
+fn visit(
+    worker: Rc<Worker>,
+    port: &Port,
+    stream: net::Stream,
+    address: SocketAddr,
+) -> Option<impl Future<Output = ()> + use<>> {
+    let Some(service) = port.route.load().pick().cloned() else {
         worker.server.metrics.client_away_total.add_one();
-        return stream.abort();
+        stream.abort();
+        return None;
     };
-    let visit = Visit {
-        local: stream.local_addr().unwrap_or(address),
-        stream,
-        head: Vec::new(),
+    let about = About {
         visitor: address,
+        local: stream.local_addr().unwrap_or(address),
         protocol: StreamProtocol::Tcp,
         form: Form::default(),
         server_name: None,
+        _counted: Counted::new(&worker.server.metrics),
     };
-    let rest = Rc::clone(&worker);
-    counted(worker, async move { carry(&rest, visit, service).await }).await;
+    let visit = Visit {
+        stream,
+        head: Vec::new(),
+        about: Box::new(about),
+    };
+    Some(carry(worker, visit, service))
 }

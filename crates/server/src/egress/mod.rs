@@ -1,0 +1,3 @@
+//! Where visits go that no client serves.
+
+pub(crate) mod inprocess;

@@ -1,0 +1,227 @@
+//! TLS of visitors: ended at the server, passed through by name, and begun again towards the service.
+
+use std::{
+    io::{Read, Write},
+    net::SocketAddr,
+    process::{Command, Stdio},
+};
+
+use e2e::{
+    Cert, HttpConn, Nginx, ServerSpec, Service, Transport, cert::Authority, http,
+    over_each_transport, pattern::Pattern, tls,
+};
+use rustls::NamedGroup;
+
+use crate::server;
+
+over_each_transport!(
+    https_visitors_get_the_certificate_of_the_name_they_ask_for,
+    tls_is_passed_through_to_openssl_s_client,
+    a_post_quantum_hello_is_passed_through,
+    an_unknown_name_gets_the_alert_for_it,
+    a_local_https_service_is_verified,
+);
+
+fn https_visitors_get_the_certificate_of_the_name_they_ask_for(transport: Transport) {
+    let nginx = Nginx::plain(|dir| {
+        dir.file("files/page", "a page");
+    });
+    let [a, b] = ["a.example.com", "b.example.com"].map(|name| Cert::self_signed(&[name]));
+    let files = |cert: &Cert| {
+        format!(
+            "{{certFile: {}, keyFile: {}}}",
+            cert.cert_file().display(),
+            cert.key_file().display()
+        )
+    };
+    let server = ServerSpec::new()
+        .user("web")
+        .option("certificates", format!("[{}, {}]", files(&a), files(&b)))
+        .start();
+    let _client = server
+        .client(transport, "web")
+        .service(nginx.url(0), "hostPrefix: a")
+        .service(nginx.url(0), "hostPrefix: b")
+        .start_up();
+    for (cert, other, name) in [(&a, &b, "a.example.com"), (&b, &a, "b.example.com")] {
+        let config = tls::client_config(&[cert.der().clone()], &[b"http/1.1"]);
+        let stream = tls::connect(server.https(), name, config)
+            .expect("a handshake with the name's own certificate");
+        assert_eq!(stream.conn.alpn_protocol(), Some(&b"http/1.1"[..]));
+        let mut visitor = HttpConn::new(stream);
+        for _ in 0..5 {
+            let response = visitor.get(name, "/page").expect("an answer");
+            assert_eq!((response.status, response.text().as_str()), (200, "a page"));
+        }
+        let wrong = tls::client_config(&[other.der().clone()], &[]);
+        tls::connect(server.https(), name, wrong)
+            .expect_err("the other name's certificate is not shown");
+    }
+}
+
+/// An HTTPS service with a certificate of an authority of its own.
+fn secured(name: &str) -> (Authority, Service) {
+    let authority = Authority::new();
+    let cert = authority.sign(&[name, "127.0.0.1"]);
+    let service = Service::https(&cert, |exchange| {
+        let content = exchange.content()?;
+        exchange.close();
+        exchange.write("HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n")?;
+        exchange.write(if content.is_empty() {
+            b"from behind".to_vec()
+        } else {
+            content
+        })
+    });
+    (authority, service)
+}
+
+fn tls_is_passed_through_to_openssl_s_client(transport: Transport) {
+    let (authority, service) = secured("web.example.com");
+    let server = server();
+    let _client = server
+        .client(transport, "web")
+        .service(service.url("https"), "hostPrefix: web")
+        .start_up();
+    let mut openssl = Command::new("openssl")
+        .args([
+            "s_client",
+            "-quiet",
+            "-verify_return_error",
+            "-servername",
+            "web.example.com",
+        ])
+        .args([
+            "-verify_hostname",
+            "web.example.com",
+            "-connect",
+            &server.sni().to_string(),
+            "-CAfile",
+        ])
+        .arg(authority.file())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("install openssl");
+    let mut stdin = openssl.stdin.take().expect("its input");
+    stdin
+        .write_all(b"GET / HTTP/1.1\r\nHost: web.example.com\r\n\r\n")
+        .expect("sent");
+    let output = openssl.wait_with_output().expect("its end");
+    let (out, err) = (
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    );
+    assert!(
+        out.starts_with("HTTP/1.1 200 OK") && out.ends_with("from behind"),
+        "{out}\n{err}"
+    );
+    drop(stdin);
+}
+
+fn a_post_quantum_hello_is_passed_through(transport: Transport) {
+    let (authority, service) = secured("web.example.com");
+    let server = server();
+    let _client = server
+        .client(transport, "web")
+        .service(service.url("https"), "hostPrefix: web")
+        .start_up();
+    let visit = |address: SocketAddr, anchor| {
+        let mut stream = tls::connect(
+            address,
+            "web.example.com",
+            tls::client_config(&[anchor], &[]),
+        )
+        .expect("a handshake");
+        let group = stream
+            .conn
+            .negotiated_key_exchange_group()
+            .map(|group| group.name());
+        // Its key share alone is longer than a packet.
+        assert_eq!(group, Some(NamedGroup::X25519MLKEM768));
+        let content = Pattern::new(1).bytes(300_000);
+        let head = format!(
+            "POST / HTTP/1.1\r\nHost: web.example.com\r\nContent-Length: {}\r\n\r\n",
+            content.len()
+        );
+        stream.write_all(head.as_bytes()).expect("sent");
+        stream.write_all(&content).expect("sent");
+        let mut answer = Vec::new();
+        // A service that closes without close_notify is its own matter.
+        let _ = stream.read_to_end(&mut answer);
+        assert!(
+            answer.ends_with(&content),
+            "{} bytes came back",
+            answer.len()
+        );
+    };
+    visit(server.sni(), authority.der().clone());
+}
+
+fn an_unknown_name_gets_the_alert_for_it(transport: Transport) {
+    let (authority, service) = secured("web.example.com");
+    let server = server();
+    let _client = server
+        .client(transport, "web")
+        .service(service.url("https"), "hostPrefix: web")
+        .start_up();
+    let config = tls::client_config(&[authority.der().clone()], &[]);
+    let error = tls::connect(server.sni(), "nobody.example.com", config)
+        .expect_err("no service has this name");
+    assert!(error.to_string().contains("UnrecognisedName"), "{error}");
+}
+
+fn a_local_https_service_is_verified(transport: Transport) {
+    let (authority, service) = secured("localhost");
+    let server = server();
+    let local = format!("https://127.0.0.1:{}", service.address().port());
+    let stranger = Authority::new();
+    let _client = server
+        .client(transport, "web")
+        .service(&local, "hostPrefix: unknown")
+        .service(
+            &local,
+            &format!(
+                "hostPrefix: pinned, localCert: {}",
+                authority.file().display()
+            ),
+        )
+        .service(
+            &local,
+            &format!(
+                "hostPrefix: other, localCert: {}",
+                stranger.file().display()
+            ),
+        )
+        .start_up();
+    for prefix in ["unknown", "other"] {
+        let refused =
+            http::get(server.http(), &format!("{prefix}.example.com"), "/").expect("an answer");
+        assert_eq!(refused.status, 502, "{prefix}: {}", refused.text());
+        assert!(
+            refused
+                .text()
+                .contains("does not trust the TLS certificate"),
+            "{}",
+            refused.text()
+        );
+    }
+    let anchor = server.cert().der().clone();
+    let plain = http::get(server.http(), "pinned.example.com", "/").expect("an answer");
+    assert_eq!((plain.status, plain.text().as_str()), (200, "from behind"));
+    // TLS up to the server, and TLS again from the client to the service.
+    let stream = tls::connect(
+        server.https(),
+        "localhost",
+        tls::client_config(&[anchor], &[]),
+    )
+    .expect("a handshake");
+    let response = HttpConn::new(stream)
+        .get("pinned.example.com", "/")
+        .expect("an answer");
+    assert_eq!(
+        (response.status, response.text().as_str()),
+        (200, "from behind")
+    );
+}

@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# Installs what the tests need (as root on Debian), then runs all of them. Arguments go to `cargo test --workspace`.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+# Program, and the Debian package that brings it.
+needs=(nginx:nginx-light openssl:openssl)
+
+# Debian keeps nginx in sbin, which is not on everybody's path.
+PATH=$PATH:/usr/sbin:/sbin
+export PATH
+
+missing=()
+for need in "${needs[@]}"; do
+    command -v "${need%%:*}" >/dev/null || missing+=("${need#*:}")
+done
+
+if ((${#missing[@]})); then
+    if [[ $(id -u) == 0 ]] && command -v apt-get >/dev/null; then
+        echo "installing: ${missing[*]}"
+        apt-get update -qq
+        DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+    else
+        echo "missing: ${missing[*]} (Debian packages); install them, or run this as root on Debian" >&2
+        exit 1
+    fi
+fi
+
+exec "${CARGO:-cargo}" test --workspace "$@"
