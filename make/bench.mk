@@ -7,7 +7,7 @@ SOAK_SEED ?= 1
 
 .PHONY: bench bench-peers bench-relay bench-bulk bench-idle bench-keystroke soak
 
-bench: bench-relay bench-bulk bench-idle bench-keystroke
+bench: bench-relay bench-bulk bench-idle bench-keystroke ## gt beside rathole and frp; needs Go, nginx, wrk
 
 bench-relay bench-bulk bench-idle bench-keystroke: bench-%: bench-peers
 	cargo build --release -p gt -p bench
@@ -22,6 +22,6 @@ $(PEERS)/bin/rathole:
 $(PEERS)/bin/frp-run: testing/bench/frp/main.go testing/bench/frp/go.mod testing/bench/frp/go.sum
 	cd testing/bench/frp && go build -trimpath -o $@ .
 
-soak:
+soak: ## seeded load for SOAK_SECONDS (300) while links, services and clients are killed
 	cargo build --release -p gt -p soak
 	$(CARGO_TARGET_DIR)/release/soak --seconds $(SOAK_SECONDS) --seed $(SOAK_SEED) --gt $(CARGO_TARGET_DIR)/release/gt

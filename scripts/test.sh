@@ -26,4 +26,6 @@ if ((${#missing[@]})); then
     fi
 fi
 
+command -v go >/dev/null || echo "no Go (1.24 or later): the tests against kcp-go itself are skipped"
+
 exec "${CARGO:-cargo}" test --workspace "$@"

@@ -1,9 +1,10 @@
-//! Runs checked configurations until a signal ends them. Thin: the work is in `server` and `agent`.
+//! Runs checked configurations, each with its API, until a signal ends them. Thin: the work is in `server`, `agent` and `control`.
 
 use std::{io, time::Duration};
 
 use agent::{Client, ClientError};
-use config::Checked;
+use config::{ApiListener, Checked};
+use control::{Api, ApiError, Source};
 use server::{Server, StartError};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -16,6 +17,9 @@ pub(crate) enum RunError {
     /// A client cannot be started, or was refused for good.
     #[error("{0}")]
     Client(#[from] ClientError),
+    /// An API cannot be started.
+    #[error("the API cannot start: {0}")]
+    Api(#[from] ApiError),
     /// Signals cannot be received.
     #[error("signals cannot be received: {0}")]
     Signals(io::Error),
@@ -30,11 +34,18 @@ enum Running {
 /// Runs all of them until SIGINT or SIGTERM; a second signal ends at once. If one cannot be started, none runs.
 pub(crate) fn run(configurations: Vec<Checked>) -> Result<(), RunError> {
     let mut running = Vec::new();
+    // They answer until all else has stopped.
+    let mut apis = Vec::new();
     for configuration in configurations {
-        running.push(match configuration {
+        let listener = api_listener(&configuration);
+        let one = match configuration {
             Checked::Server(server) => Running::Server(Server::start(*server)?),
             Checked::Client(client) => Running::Client(Client::start(*client)?),
-        });
+        };
+        if let Some(listener) = listener {
+            apis.push(Api::start(&listener, one.source())?);
+        }
+        running.push(one);
     }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -54,8 +65,28 @@ pub(crate) fn run(configurations: Vec<Checked>) -> Result<(), RunError> {
             Running::Client(client) => client.stop(PATIENCE),
         }
     }
+    drop(apis);
     tracing::info!("ended");
     ended
+}
+
+impl Running {
+    fn source(&self) -> Source {
+        match self {
+            Self::Server(server) => Source::Server(server.observer()),
+            Self::Client(client) => Source::Client(client.observer()),
+        }
+    }
+}
+
+fn api_listener(configuration: &Checked) -> Option<ApiListener> {
+    match configuration {
+        Checked::Server(server) => server.listeners.api.clone(),
+        Checked::Client(client) => client.api.map(|addr| ApiListener {
+            addr,
+            certificate: None,
+        }),
+    }
 }
 
 async fn until_ended(running: &[Running]) -> Result<(), RunError> {

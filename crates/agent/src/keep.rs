@@ -123,7 +123,7 @@ async fn keep(agent: Rc<Agent>, workers: Arc<[WorkerHandle]>, number: u32) {
                         shared.give_up(&format!("{remote}: {error}{hint}"));
                         return;
                     }
-                    if attempts % shared.config.remotes.len().max(1) == 0 {
+                    if attempts.is_multiple_of(shared.config.remotes.len().max(1)) {
                         AFTER_PERMANENT
                     } else {
                         Duration::ZERO

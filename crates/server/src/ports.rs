@@ -114,10 +114,10 @@ impl Ports {
             other => other.and_then(Result::err),
         };
         for port in candidates(&limits.tcp_ranges, service.session.key) {
-            if !self
+            if self
                 .open
                 .get(&(protocol, port))
-                .is_some_and(|held| held.unused_since.is_none())
+                .is_none_or(|held| held.unused_since.is_some())
                 && let Ok(port) = self.try_port(protocol, port, service)
             {
                 return Ok(port);

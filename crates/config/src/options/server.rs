@@ -236,7 +236,7 @@ pub static SERVER_OPTIONS: Table = Table {
             "statusHostPrefix",
             Kind::HostPrefix,
             "",
-            "Show the status page under this host prefix.",
+            "Show a status page under this host prefix to everyone (docs/operation.md).",
         ),
         WORKERS,
         LOG_FILE,

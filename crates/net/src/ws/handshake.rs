@@ -259,10 +259,12 @@ fn check_response(
     if text(&header::SEC_WEBSOCKET_ACCEPT) != derive_accept_key(key.as_bytes()) {
         return wrong("Sec-WebSocket-Accept does not fit the key");
     }
-    // No extension was offered, and at most one subprotocol (RFC 6455 §4.1, points 5 and 6).
-    let chosen = headers.get(header::SEC_WEBSOCKET_PROTOCOL);
-    let unasked = chosen.is_some_and(|chosen| Some(chosen.as_bytes()) != protocol.map(str::as_bytes));
-    if unasked || headers.contains_key(header::SEC_WEBSOCKET_EXTENSIONS) {
+    // RFC 6455 §4.1, points 5 and 6: nothing but what was offered.
+    let confirmed = headers.get_all(header::SEC_WEBSOCKET_PROTOCOL);
+    let unasked = confirmed
+        .iter()
+        .any(|value| Some(value.as_bytes()) != protocol.map(str::as_bytes));
+    if headers.contains_key(header::SEC_WEBSOCKET_EXTENSIONS) || unasked {
         return wrong("an extension or subprotocol that was not asked for");
     }
     Ok(())

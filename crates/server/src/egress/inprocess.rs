@@ -1,7 +1,8 @@
 //! Services inside the server: a visit is answered over its own stream, with the sniffed head in front; no socket, no client.
 //!
 //! The status page (`statusHostPrefix`) is public: anyone who can reach the server may read it. So it tells totals and the names of
-//! services, never ids, addresses or what one client does; and it is made at most once a second, however many ask.
+//! services (which are made from prefixes, and so from ids, where users gave none), never secrets, addresses or what one client does.
+//! It is made at most once a second, however many ask.
 
 use std::{
     collections::BTreeMap,
@@ -48,7 +49,11 @@ pub(crate) async fn status(server: &Shared, visit: Visit) {
     if visit.about.protocol != StreamProtocol::Http1 {
         return visit.refuse(&HTTP1_ONLY).await;
     }
-    let Visit { stream, head, about: _about } = visit;
+    let Visit {
+        stream,
+        head,
+        about: _about,
+    } = visit;
     let serving = http1::Builder::new().keep_alive(false).serve_connection(
         TokioIo::new(stream.with_prefix(head)),
         service_fn(|request: Request<Incoming>| {

@@ -1,0 +1,55 @@
+//! Which path gets which answer. Pure, but for looking at the source.
+
+use http_body_util::Full;
+use hyper::{
+    Method, Response, StatusCode,
+    body::Bytes,
+    header::{self, HeaderValue},
+};
+use page::{HTML, TEXT, answer as respond, document};
+
+use crate::{Source, metrics, status};
+
+/// The answer to a request for `path`; the body of a HEAD is left out by the connection.
+pub(crate) fn answer(source: &Source, method: &Method, path: &str) -> Response<Full<Bytes>> {
+    let make: fn(&Source) -> Response<Full<Bytes>> = match path {
+        "/" => |source| {
+            let (title, body) = status::page(source);
+            respond(StatusCode::OK, HTML, document(title, &body))
+        },
+        "/status" => |source| respond(StatusCode::OK, JSON, status::json(source)),
+        "/metrics" => |source| respond(StatusCode::OK, METRICS, metrics::text(source)),
+        "/health" | "/healthz" | "/livez" => health,
+        _ => {
+            let text = "There is /, /status, /metrics and /health (or /healthz, /livez).\n";
+            return respond(StatusCode::NOT_FOUND, TEXT, text);
+        }
+    };
+    if !matches!(*method, Method::GET | Method::HEAD) {
+        let text = "The API is only read: use GET or HEAD.\n";
+        let mut refusal = respond(StatusCode::METHOD_NOT_ALLOWED, TEXT, text);
+        let allowed = HeaderValue::from_static("GET, HEAD");
+        refusal.headers_mut().insert(header::ALLOW, allowed);
+        return refusal;
+    }
+    make(source)
+}
+
+fn health(source: &Source) -> Response<Full<Bytes>> {
+    let problem = match source {
+        Source::Server(server) => server.is_stopping().then_some("stopping\n"),
+        Source::Client(client) => match client.status() {
+            status if status.stopping => Some("stopping\n"),
+            status if status.links == 0 => Some("no link to a server\n"),
+            _ => None,
+        },
+    };
+    match problem {
+        None => respond(StatusCode::OK, TEXT, "ok\n"),
+        Some(problem) => respond(StatusCode::SERVICE_UNAVAILABLE, TEXT, problem),
+    }
+}
+
+const JSON: &str = "application/json";
+/// Prometheus text format 0.0.4.
+const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";

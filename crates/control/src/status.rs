@@ -1,0 +1,201 @@
+//! `GET /status` as JSON and `GET /` as a page. The JSON's fields are an interface (`docs/operation.md`): fields may be added, none is
+//! renamed or removed.
+
+use std::collections::BTreeMap;
+
+use page::escape;
+use serde::Serialize;
+use server::Snapshot;
+
+use crate::Source;
+
+/// Everything that the source tells, one JSON object and a line end.
+pub(crate) fn json(source: &Source) -> String {
+    let text = match source {
+        Source::Server(server) => serde_json::to_string(&ServerStatus::new(&server.snapshot())),
+        Source::Client(client) => serde_json::to_string(&ClientStatus::new(&client.status())),
+    };
+    // Nothing in it can fail: every key is a string.
+    text.unwrap_or_default() + "\n"
+}
+
+/// Title and body of the page for people.
+pub(crate) fn page(source: &Source) -> (&'static str, String) {
+    match source {
+        Source::Server(server) => {
+            let snapshot = server.snapshot();
+            let body = server::status_page(&snapshot) + &clients_table(&snapshot) + LINKS;
+            ("gt server", body)
+        }
+        Source::Client(client) => {
+            let body = agent::status_page(&client.status()) + LINKS;
+            ("gt client", body)
+        }
+    }
+}
+
+fn clients_table(snapshot: &Snapshot) -> String {
+    let mut links: BTreeMap<&str, u32> = BTreeMap::new();
+    for session in &snapshot.sessions {
+        *links.entry(&session.client).or_default() += session.links;
+    }
+    let row = |client: &server::ClientSnapshot| {
+        format!(
+            "<tr><td>{}<td>{}<td>{}<td>{}<td>{}<td>{}",
+            escape(&client.id),
+            links.get(client.id.as_str()).unwrap_or(&0),
+            client.streams_open,
+            client.streams_total,
+            client.received_bytes,
+            client.sent_bytes,
+        )
+    };
+    format!(
+        "<h2>Clients</h2><table><tr><th>Id<th>Links<th>Visitors<th>Since start<th>Bytes from them<th>Bytes to them{}</table>",
+        snapshot.clients.iter().map(row).collect::<String>()
+    )
+}
+
+const LINKS: &str = "<p><a href=\"/status\">/status</a> tells the same as JSON, <a href=\"/metrics\">/metrics</a> as Prometheus text.</p>";
+
+#[derive(Serialize)]
+struct ServerStatus<'a> {
+    role: &'static str,
+    version: &'static str,
+    uptime_seconds: f64,
+    stopping: bool,
+    listeners: Vec<Listener>,
+    metrics: BTreeMap<&'a str, u64>,
+    clients: Vec<Client<'a>>,
+    sessions: Vec<Session<'a>>,
+}
+
+#[derive(Serialize)]
+struct Listener {
+    option: &'static str,
+    address: String,
+}
+
+#[derive(Serialize)]
+struct Client<'a> {
+    id: &'a str,
+    streams_open: u32,
+    streams_total: u64,
+    received_bytes: u64,
+    sent_bytes: u64,
+}
+
+#[derive(Serialize)]
+struct Session<'a> {
+    client: &'a str,
+    links: u32,
+    services: Vec<Service<'a>>,
+}
+
+#[derive(Serialize)]
+struct Service<'a> {
+    name: &'a str,
+    kind: &'a str,
+    endpoints: &'a [String],
+    visitors_total: u64,
+    received_bytes: u64,
+    sent_bytes: u64,
+}
+
+impl<'a> ServerStatus<'a> {
+    fn new(snapshot: &'a Snapshot) -> Self {
+        let listeners = snapshot.listeners.iter().map(|(option, address)| Listener {
+            option,
+            address: address.to_string(),
+        });
+        let clients = snapshot.clients.iter().map(|client| Client {
+            id: &client.id,
+            streams_open: client.streams_open,
+            streams_total: client.streams_total,
+            received_bytes: client.received_bytes,
+            sent_bytes: client.sent_bytes,
+        });
+        let sessions = snapshot.sessions.iter().map(|session| Session {
+            client: &session.client,
+            links: session.links,
+            services: session.services.iter().map(Service::new).collect(),
+        });
+        Self {
+            role: "server",
+            version: VERSION,
+            uptime_seconds: snapshot.uptime.as_secs_f64(),
+            stopping: snapshot.stopping,
+            listeners: listeners.collect(),
+            metrics: snapshot
+                .metrics
+                .iter()
+                .map(|(name, _, _, value)| (*name, *value))
+                .collect(),
+            clients: clients.collect(),
+            sessions: sessions.collect(),
+        }
+    }
+}
+
+impl<'a> Service<'a> {
+    fn new(service: &'a server::ServiceSnapshot) -> Self {
+        Self {
+            name: &service.name,
+            kind: &service.kind,
+            endpoints: &service.endpoints,
+            visitors_total: service.visitors_total,
+            received_bytes: service.received_bytes,
+            sent_bytes: service.sent_bytes,
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct ClientStatus<'a> {
+    role: &'static str,
+    version: &'static str,
+    uptime_seconds: f64,
+    stopping: bool,
+    server: Option<&'a str>,
+    links: u32,
+    visits_total: u64,
+    visits_failed_total: u64,
+    services: Vec<Offered<'a>>,
+}
+
+/// A service at its client.
+#[derive(Serialize)]
+struct Offered<'a> {
+    name: &'a str,
+    local: &'a str,
+    endpoints: &'a [String],
+    /// Why it is not served; `null` when it is.
+    problem: Option<&'a str>,
+}
+
+impl<'a> ClientStatus<'a> {
+    fn new(status: &'a agent::Status) -> Self {
+        let services = status
+            .services
+            .iter()
+            .map(|(name, local, outcome)| Offered {
+                name,
+                local,
+                endpoints: outcome.as_deref().unwrap_or_default(),
+                problem: outcome.as_ref().err().map(String::as_str),
+            });
+        Self {
+            role: "client",
+            version: VERSION,
+            uptime_seconds: status.uptime.as_secs_f64(),
+            stopping: status.stopping,
+            server: status.server.as_deref(),
+            links: status.links,
+            visits_total: status.visits.0,
+            visits_failed_total: status.visits.1,
+            services: services.collect(),
+        }
+    }
+}
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
