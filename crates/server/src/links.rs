@@ -7,7 +7,7 @@ use net::LinkTuning;
 use tunnel::{
     AuthRequest, ChannelBinding, ControlMessage, EXPORTER_LABEL, Grant, Key, Nonce, RejectCode,
     Rejection, ResetReason, Role, ServerConfig, ServerEstablished, ServerHandshake, ServicesAnswer,
-    SessionId, Windows,
+    SessionId, SetError, Windows,
 };
 
 use crate::{
@@ -327,6 +327,8 @@ impl Client {
                             .for_each(|answer| link.send_control(&answer));
                     }
                     Ok(None) => {}
+                    // Another link of the session was faster; what it declared is newer.
+                    Err(SetError::OldGeneration { .. }) => {}
                     Err(error) => {
                         tracing::warn!(id, %error, "a link is closed: the client's services cannot be read");
                         link.close();
