@@ -100,6 +100,13 @@ impl Scene {
     }
 }
 
+/// The only link of `web` is gone for the server, too.
+fn wait_down(server: &Server) {
+    server
+        .process
+        .wait_log(&["a client's link is down", "id=\"web\""]);
+}
+
 fn drain(stream: &mut TcpStream) -> io::Result<u64> {
     stream.set_read_timeout(Some(PATIENCE))?;
     io::copy(stream, &mut io::sink())
@@ -134,6 +141,7 @@ fn a_cut_link_breaks_its_transfers_visibly_and_comes_back(transport: Transport) 
     let cut = Instant::now();
     scene.assert_broken();
     let noticed = cut.elapsed();
+    wait_down(&server);
     // A visitor who comes now waits for the link instead of being refused.
     let response = http::get(server.http(), "web.test", "/").expect("an answer");
     assert_eq!(response.status, 200);
@@ -152,10 +160,18 @@ fn a_killed_client_breaks_its_transfers_visibly_and_comes_back(transport: Transp
         .user("other")
         .ports(&ports)
         .start();
-    let mut client = services(server.client(transport, "web"), &web, &tcp).start_up();
+    let mut client = services(
+        server
+            .client(transport, "web")
+            .option("remoteConnections", 1),
+        &web,
+        &tcp,
+    )
+    .start_up();
     let mut scene = Scene::new(&server, &client, transport);
     client.process.kill();
     scene.assert_broken();
+    wait_down(&server);
     let began = Instant::now();
     let away = http::get(server.http(), "web.test", "/").expect("an answer");
     let waited = began.elapsed();

@@ -19,6 +19,7 @@ use crate::{
 struct Scene {
     server: Server,
     client: Client,
+    api: SocketAddr,
     descriptors: usize,
     lines: usize,
 }
@@ -26,7 +27,14 @@ struct Scene {
 impl Scene {
     fn new(spec: ServerSpec) -> Self {
         let origin = Origin::http();
-        let server = spec.user("web").start();
+        let server = spec
+            .user("web")
+            .option("apiAddr", "\"127.0.0.1:0\"")
+            .start();
+        let line = server
+            .process
+            .wait_log(&["listening", "option=\"apiAddr\""]);
+        let api = e2e::relay::field(&line, "address").and_then(|address| address.parse().ok());
         let client = server
             .client(Transport::Tcp, "web")
             .service(format!("http://{}", origin.address()), "")
@@ -43,16 +51,23 @@ impl Scene {
         let lines = server.process.log().lines().count();
         Self {
             descriptors: descriptors(&server.process),
+            api: api.expect("an address"),
             server,
             client,
             lines,
         }
     }
 
-    /// Everything is as it was: descriptors, the service, the link; and no more than `lines` new lines, none above info.
+    /// Everything is as it was: descriptors, gauges, the service, the link; and no more than `lines` new lines, none above info.
     #[track_caller]
     fn assert_at_rest(self, lines: usize) {
         wait_descriptors(&self.server.process, self.descriptors);
+        for gauge in ["gt_visitors_open", "gt_streams_open", "gt_handshakes_open"] {
+            wait::until(&format!("{gauge} is 0"), || {
+                (self.gauge(gauge) == 0).then_some(())
+            });
+        }
+        assert_eq!(self.gauge("gt_sessions_open"), 1);
         let response = http::get(self.server.http(), "web.test", "/").expect("an answer");
         assert_eq!(response.text(), "hello");
         assert_eq!(self.client.process.count_log(&["a link was lost"]), 0);
@@ -66,6 +81,16 @@ impl Scene {
         );
         let loud = |line: &&&str| line.contains("WARN") || line.contains("ERROR");
         assert_eq!(new.iter().find(loud), None);
+    }
+
+    fn gauge(&self, name: &str) -> u64 {
+        let metrics = http::get(self.api, "localhost", "/metrics").expect("metrics");
+        assert_eq!(metrics.status, 200);
+        let text = metrics.text();
+        let value = text
+            .lines()
+            .find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+        value.unwrap_or_else(|| panic!("no {name} in\n{text}"))
     }
 
     fn ports(&self) -> [SocketAddr; 3] {
