@@ -68,9 +68,11 @@ impl Driver {
     fn turn(&mut self, cx: &mut Context<'_>) -> Result<(), LinkEnd> {
         let mut state = self.shared.state.borrow_mut();
         state.refresh_clock();
-        let more = read(&mut state, &mut self.transport, cx)?;
+        let read = read(&mut state, &mut self.transport, cx);
         drop(state);
+        // Also when the transport has ended: a peer says its last words right before.
         self.tell();
+        let more = read?;
         let mut state = self.shared.state.borrow_mut();
         write(&mut state, &mut self.transport, &mut self.drain, cx)?;
         if more {

@@ -58,6 +58,8 @@ struct Held {
     session: Arc<Session>,
     /// The client has said what it serves.
     declared: bool,
+    /// What it said and was answered, if all of it was granted.
+    granted: Option<(Vec<ServiceDecl>, Vec<ServiceResult>)>,
     services: Vec<Arc<Service>>,
     names: Vec<(Name, ServiceId)>,
     ports: Vec<(Protocol, u16, ServiceId)>,
@@ -190,6 +192,7 @@ impl Registry {
         let held = Held {
             session: Arc::clone(&session),
             declared: false,
+            granted: None,
             services: Vec::new(),
             names: Vec::new(),
             ports: Vec::new(),
@@ -213,18 +216,24 @@ impl Registry {
         self.lock().ports.close_unused();
     }
 
-    /// Replaces what the session declared before.
+    /// Replaces what the session declared before. The same set again, which each further link brings, changes nothing: taking it back
+    /// for a moment would refuse the visitors of that moment.
     pub(crate) fn declare(
         &self,
         session: &Arc<Session>,
         wanted: &[ServiceDecl],
     ) -> Vec<ServiceResult> {
         let mut inner = self.lock();
-        if !inner.sessions.contains_key(&session.id) {
+        let Some(held) = inner.sessions.get(&session.id) else {
             return Vec::new();
+        };
+        if let Some((before, answers)) = &held.granted
+            && before == wanted
+        {
+            return answers.clone();
         }
         inner.withdraw(session);
-        let results = wanted
+        let results: Vec<ServiceResult> = wanted
             .iter()
             .map(|declared| ServiceResult {
                 id: declared.id,
@@ -233,6 +242,8 @@ impl Registry {
             .collect();
         if let Some(held) = inner.sessions.get_mut(&session.id) {
             held.declared = true;
+            let all = results.iter().all(|result| result.result.is_ok());
+            held.granted = all.then(|| (wanted.to_vec(), results.clone()));
         }
         self.publish(&inner);
         results

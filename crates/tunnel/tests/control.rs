@@ -210,6 +210,24 @@ fn a_newer_set_replaces_one_that_is_still_arriving() {
 }
 
 #[test]
+fn a_late_part_of_an_older_set_does_not_harm_the_newer_one() {
+    let part = |generation, more, id| Services {
+        generation,
+        more,
+        services: vec![full_service(id)],
+    };
+    let mut assembler = Assembler::<ServiceDecl>::default();
+    assert_eq!(assembler.push(part(2, true, 1)), Ok(None));
+    // From another link of the session.
+    assert_eq!(
+        assembler.push(part(1, false, 1)),
+        Err(SetError::OldGeneration { got: 1, last: 2 })
+    );
+    let whole = vec![full_service(1), full_service(2)];
+    assert_eq!(assembler.push(part(2, false, 2)), Ok(Some((2, whole))));
+}
+
+#[test]
 fn sets_over_a_bound_are_refused_on_both_ends() {
     let plain = |id: usize| ServiceDecl::new(ServiceId(id as u16), ServiceKind::Tcp);
     let too_many: Vec<_> = (0..=MAX_SERVICES).map(plain).collect();

@@ -80,7 +80,8 @@ impl Assembler<ServiceDecl> {
     /// Takes a part and gives `(generation, services)` once the set is whole. A newer generation drops an older one that is not.
     ///
     /// # Errors
-    /// When the set breaks a bound; what had arrived of it is dropped.
+    /// When the set breaks a bound; what had arrived of it is dropped. [`SetError::OldGeneration`] is no fault: the links of a session
+    /// are not in order with one another, and nothing is dropped but the part.
     pub fn push(&mut self, part: Services) -> Result<Option<(u32, Vec<ServiceDecl>)>, SetError> {
         self.add(part.generation, part.more, part.services)
     }
@@ -108,7 +109,8 @@ impl<T: SetItem> Assembler<T> {
         items: Vec<T>,
     ) -> Result<Option<(u32, Vec<T>)>, SetError> {
         let result = self.collect(generation, items);
-        if result.is_err() {
+        // What is late on one link says nothing about the newer set that another link carries.
+        if result.is_err() && !matches!(result, Err(SetError::OldGeneration { .. })) {
             self.clear();
         }
         result?;
