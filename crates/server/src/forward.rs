@@ -95,11 +95,17 @@ async fn begin_here(
     if let Some(link) = worker.link(service.session.key) {
         return open(worker, &link, visit, &service, place).await;
     }
-    let elsewhere = service
+    // A link is counted where it will be before it is there: then another worker's is better, and else it is worth a short wait.
+    let found = service
         .session
-        .worker_with_link(worker.index)
-        .filter(|other| moves > 0 && *other != worker.index);
-    let Some(handle) = elsewhere.and_then(|other| worker.server.handle(other)) else {
+        .worker_with_link(worker.index + 1)
+        .filter(|_| moves > 0);
+    if found == Some(worker.index) {
+        let arrives = service.session.changed.notified();
+        let _ = tokio::time::timeout(AWAY_PATIENCE, arrives).await;
+        return Box::pin(begin_here(worker, visit, service, place, moves - 1)).await;
+    }
+    let Some(handle) = found.and_then(|other| worker.server.handle(other)) else {
         worker.server.metrics.client_away_total.add_one();
         visit.refuse(&AWAY).await;
         return None;
