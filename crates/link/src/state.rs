@@ -240,6 +240,10 @@ impl State {
             };
             let mut pace = slot.limits.as_mut().and_then(|limits| limits.send.as_mut());
             if let Some(pace) = &mut pace {
+                // What is reserved for a silent direction would be missing in the other.
+                if socket.poll_readable(cx).is_pending() {
+                    return;
+                }
                 let Poll::Ready(portion) = pace.poll_allowance(cx) else {
                     return;
                 };

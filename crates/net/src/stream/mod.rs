@@ -20,6 +20,7 @@ use std::fmt;
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -131,6 +132,22 @@ impl Stream {
         if let Some(tcp) = self.tcp() {
             // If it fails the socket is closed gently, which is all that is left to do.
             let _ = SockRef::from(tcp).set_linger(Some(Duration::ZERO));
+        }
+    }
+
+    /// Waits until a read has something to say: bytes, an end or an error. It may be wrong once after a read that left nothing.
+    ///
+    /// # Errors
+    /// The runtime's, when it ends.
+    pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.has_buffered_input() {
+            return Poll::Ready(Ok(()));
+        }
+        match &self.kind {
+            Kind::Tcp(tcp) => tcp.poll_read_ready(cx),
+            Kind::Unix(unix) => unix.poll_read_ready(cx),
+            Kind::Tls(tls) => tls.below().poll_readable(cx),
+            Kind::Ws(ws) => ws.below().poll_readable(cx),
         }
     }
 
