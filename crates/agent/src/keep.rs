@@ -115,12 +115,9 @@ async fn keep(agent: Rc<Agent>, workers: Arc<[WorkerHandle]>, number: u32) {
                     return;
                 }
                 if error.is_permanent() {
-                    let hint = code
-                        .map(|code| format!("; {}", code.hint()))
-                        .unwrap_or_default();
-                    tracing::error!(server = %remote, %error, "the server refuses this client{hint}");
+                    tracing::error!(server = %remote, %error, "the server refuses this client");
                     if !ever_up && number == 0 && attempts >= shared.config.remotes.len() {
-                        shared.give_up(&format!("{remote}: {error}{hint}"));
+                        shared.give_up(&format!("{remote}: {error}"));
                         return;
                     }
                     if attempts.is_multiple_of(shared.config.remotes.len().max(1)) {

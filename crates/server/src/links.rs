@@ -5,9 +5,9 @@ use std::{net::SocketAddr, rc::Rc, sync::Arc, sync::PoisonError, time::Duration}
 use link::{Accepting, Handler, HandshakeFailure, Link, LinkEnd, LinkOptions, Side};
 use net::LinkTuning;
 use tunnel::{
-    AuthRequest, ChannelBinding, ControlMessage, EXPORTER_LABEL, Grant, Key, Nonce, RejectCode,
-    Rejection, ResetReason, Role, ServerConfig, ServerEstablished, ServerHandshake, ServicesAnswer,
-    SessionId, SetError, Windows,
+    AuthRequest, BindingPolicy, ChannelBinding, ControlMessage, EXPORTER_LABEL, Grant, Key, Nonce,
+    RejectCode, Rejection, ResetReason, Role, ServerConfig, ServerEstablished, ServerHandshake,
+    ServicesAnswer, SessionId, SetError, Windows,
 };
 
 use crate::{
@@ -109,7 +109,13 @@ async fn admit(
         Ok(()) => ChannelBinding::TlsExporter(exported),
         Err(_) => ChannelBinding::None,
     };
-    let machine = ServerHandshake::new(ServerConfig::default(), Nonce(rand::random()), binding);
+    // Whether to bind is the client's choice, which its proof covers: one that checked the certificate of a `wss://` server need not,
+    // because something between may end TLS; one that did not check it always binds.
+    let config = ServerConfig {
+        binding: BindingPolicy::Optional,
+        ..ServerConfig::default()
+    };
+    let machine = ServerHandshake::new(config, Nonce(rand::random()), binding);
     let mut accepting = Accepting::new(stream, machine);
     let request = accepting.request().await?;
     let id = request.client.id.as_str().to_owned();

@@ -199,3 +199,26 @@ fn a_local_https_service_that_nobody_vouches_for_is_refused(transport: Transport
         );
     }
 }
+
+/// A `wss://` link passes whatever ends TLS on its way only if it is not bound to that TLS, which is safe only where the certificate
+/// was checked: both kinds come up against a server that ends TLS itself.
+#[test]
+fn a_websocket_link_over_tls_comes_up_with_a_checked_and_with_an_unchecked_certificate() {
+    let origin = Service::text("behind wss");
+    for insecure in [false, true] {
+        let server = ServerSpec::new().user("web").start();
+        let client = server
+            .client(Transport::Tls, "web")
+            .option("remote", format!("wss://{}/link", server.https()));
+        let client = if insecure {
+            client.without("remoteCert").option("remoteCertInsecure", true)
+        } else {
+            client
+        };
+        let _client = client
+            .service(format!("http://{}", origin.address()), "")
+            .start_up();
+        let response = http::get(server.http(), "web.test", "/").expect("an answer");
+        assert_eq!((response.status, response.text().as_str()), (200, "behind wss"));
+    }
+}
