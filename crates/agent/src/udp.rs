@@ -1,7 +1,7 @@
 //! One visitor of a UDP service: datagrams on the stream, each with a two-byte length before it, to and from a socket of its own, so
 //! that the service can tell visitors apart by port.
 
-use std::{io, net::SocketAddr};
+use std::{cell::RefCell, io, net::SocketAddr};
 
 use link::Stream;
 use net::UdpSocket;
@@ -29,16 +29,11 @@ pub(crate) async fn serve(host: &str, port: u16, stream: Stream) {
         }
     };
     let outward = async {
-        let mut framed = vec![0; 2 + usize::from(u16::MAX)];
         loop {
-            let length = match socket.recv(&mut framed[2..]).await {
-                Ok(length) => length,
-                // The service is not there now; it may come back.
-                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => continue,
-                Err(error) => return Err(error),
-            };
-            framed[..2].copy_from_slice(&u16::try_from(length).unwrap_or(u16::MAX).to_be_bytes());
-            to_link.write_all(&framed[..2 + length]).await?;
+            socket.readable().await?;
+            if let Some(framed) = receive(&socket)? {
+                to_link.write_all(&framed).await?;
+            }
         }
     };
     let ended: io::Result<()> = tokio::select! {
@@ -53,6 +48,30 @@ pub(crate) async fn serve(host: &str, port: u16, stream: Stream) {
     {
         tracing::debug!(%error, "a UDP visit ended");
     }
+}
+
+/// A datagram behind its length, if there is one. Read into a buffer that all visitors share: an idle one holds none.
+fn receive(socket: &UdpSocket) -> io::Result<Option<Vec<u8>>> {
+    SCRATCH.with_borrow_mut(|scratch| match socket.try_recv(scratch) {
+        Ok(length) => {
+            let head = u16::try_from(length).unwrap_or(u16::MAX).to_be_bytes();
+            Ok(Some([&head, &scratch[..length]].concat()))
+        }
+        // Nothing yet; or the service is not there now, and may come back.
+        Err(error)
+            if matches!(
+                error.kind(),
+                io::ErrorKind::WouldBlock | io::ErrorKind::ConnectionRefused
+            ) =>
+        {
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    })
+}
+
+thread_local! {
+    static SCRATCH: RefCell<Box<[u8]>> = RefCell::new(vec![0; usize::from(u16::MAX)].into_boxed_slice());
 }
 
 async fn open(host: &str, port: u16) -> io::Result<UdpSocket> {

@@ -211,7 +211,9 @@ fn a_websocket_link_over_tls_comes_up_with_a_checked_and_with_an_unchecked_certi
             .client(Transport::Tls, "web")
             .option("remote", format!("wss://{}/link", server.https()));
         let client = if insecure {
-            client.without("remoteCert").option("remoteCertInsecure", true)
+            client
+                .without("remoteCert")
+                .option("remoteCertInsecure", true)
         } else {
             client
         };
@@ -219,6 +221,9 @@ fn a_websocket_link_over_tls_comes_up_with_a_checked_and_with_an_unchecked_certi
             .service(format!("http://{}", origin.address()), "")
             .start_up();
         let response = http::get(server.http(), "web.test", "/").expect("an answer");
-        assert_eq!((response.status, response.text().as_str()), (200, "behind wss"));
+        assert_eq!(
+            (response.status, response.text().as_str()),
+            (200, "behind wss")
+        );
     }
 }

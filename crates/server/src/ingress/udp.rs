@@ -63,7 +63,7 @@ async fn run(
     port: &Port,
     socket: std::net::UdpSocket,
 ) -> Option<std::net::UdpSocket> {
-    let socket = match UdpSocket::from_std(socket) {
+    let mut socket = match UdpSocket::from_std(socket) {
         Ok(socket) => Rc::new(socket),
         Err(error) => {
             tracing::error!(%error, port = port.number, "a UDP port cannot be served");
@@ -101,8 +101,12 @@ async fn run(
                 .worker_with_link(worker.index)
                 .is_some_and(|other| other != worker.index)
             {
-                drop(visitors);
-                return Rc::into_inner(socket).and_then(|socket| socket.into_std().ok());
+                // The visitors' tasks let go of the socket when they are not just sending; else the next datagram tries again.
+                visitors.clear();
+                match Rc::try_unwrap(socket) {
+                    Ok(socket) => return socket.into_std().ok(),
+                    Err(busy) => socket = busy,
+                }
             }
             continue;
         }
