@@ -12,6 +12,7 @@ use e2e::{PortRange, ServerSpec, Service, Transport, http, over_each_transport, 
 over_each_transport!(
     users_get_the_speed_of_the_server,
     services_get_their_bandwidth,
+    the_directions_of_one_user_do_not_share_a_limit,
 );
 
 /// A service that sends what it is asked for and tells when it has got what it was promised: `d` = send 4096 bytes, `u` = read 4096 and
@@ -60,7 +61,7 @@ fn check(down_address: SocketAddr, up_address: SocketAddr) {
             [down.join().expect("no panic"), up.join().expect("no panic")]
         });
         for (name, took) in [("down", down), ("up", up)] {
-            let right = Duration::from_millis(3900)..Duration::from_millis(5000);
+            let right = Duration::from_millis(4000)..Duration::from_millis(5000);
             assert!(
                 right.contains(&took),
                 "{BYTES} bytes {name} took {took:?} {round}"
@@ -105,3 +106,21 @@ fn services_get_their_bandwidth(transport: Transport) {
 }
 
 const BYTES: usize = 4096;
+
+fn the_directions_of_one_user_do_not_share_a_limit(transport: Transport) {
+    let service = counterpart();
+    let ports = PortRange::claim(1);
+    let server = ServerSpec::new()
+        .ports(&ports)
+        .option("speed", 1024)
+        .user("one")
+        .start();
+    let _client = server
+        .client(transport, "one")
+        .service(
+            service.url("tcp"),
+            &format!("remoteTCPPort: {}", ports.first()),
+        )
+        .start_up();
+    check(server.port(ports.first()), server.port(ports.first()));
+}
