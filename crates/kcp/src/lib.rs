@@ -49,7 +49,7 @@ mod time;
 pub mod udp;
 
 pub use self::{
-    config::{Config, MTU_DEFAULT, MTU_MAX, Mode, Shards},
+    config::{Config, Control, MTU_DEFAULT, MTU_MAX, Mode, Shards},
     counters::Counters,
     error::{ConfigError, InputError, SendError},
     pipeline::{Peek, Pipeline},

@@ -22,7 +22,14 @@ impl Arq {
         while self.lost.front().is_some_and(|&sn| !self.is_lost(sn)) {
             self.lost.pop_front();
         }
-        let has_data = !self.lost.is_empty() || self.new_allowed(now);
+        let new_allowed = self.new_allowed(now);
+        let has_data = (!self.lost.is_empty() || new_allowed) && self.pace_allows(now);
+        if self.lost.is_empty()
+            && !new_allowed
+            && let Some(pacer) = &mut self.pacer
+        {
+            pacer.limited_by_others();
+        }
         let acks_due = self.acks.due().is_some_and(|due| due <= now);
         if !(has_data || acks_due || self.probe.wants_ask() || self.receiver.wants_tell()) {
             return None;
@@ -69,7 +76,9 @@ impl Arq {
     }
 
     fn put_data(&mut self, now: Time, out: &mut [u8], made: &mut Made) {
-        while let Some(&sn) = self.lost.front() {
+        while self.pace_allows(now)
+            && let Some(&sn) = self.lost.front()
+        {
             let Some(flight) = self.send.flight(sn).filter(|_| self.is_lost(sn)) else {
                 self.lost.pop_front();
                 continue;
@@ -84,6 +93,7 @@ impl Arq {
             self.lost = VecDeque::new();
         }
         while self.new_allowed(now)
+            && self.pace_allows(now)
             && self
                 .send
                 .peek_new()
@@ -122,6 +132,9 @@ impl Arq {
         }
         flight.silent_sends += 1;
         flight.sent = now;
+        if let Some(pacer) = &mut self.pacer {
+            flight.stamp = pacer.sent(now, flight.wire());
+        }
         header.sn = sn;
         header.fragment = flight.fragment;
         let length = usize::from(flight.length);

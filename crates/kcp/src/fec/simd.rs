@@ -22,6 +22,9 @@ pub enum Kernel {
     /// Multiplication as an 8×8 bit matrix, 32 bytes at a time.
     #[cfg(target_arch = "x86_64")]
     Gfni,
+    /// The same, 64 bytes at a time.
+    #[cfg(target_arch = "x86_64")]
+    Gfni512,
 }
 
 impl Kernel {
@@ -40,6 +43,9 @@ impl Kernel {
             kernels.push(Self::Avx2);
             if is_x86_feature_detected!("gfni") {
                 kernels.push(Self::Gfni);
+                if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw") {
+                    kernels.push(Self::Gfni512);
+                }
             }
         }
         kernels
@@ -62,7 +68,16 @@ impl Kernel {
                 unsafe { x86::gfni(coefficient, source, target) }
             }
             #[cfg(target_arch = "x86_64")]
-            Self::Avx2 | Self::Gfni => scalar(coefficient, source, target),
+            Self::Gfni512
+                if is_x86_feature_detected!("gfni")
+                    && is_x86_feature_detected!("avx512f")
+                    && is_x86_feature_detected!("avx512bw") =>
+            {
+                // SAFETY: the CPU has GFNI, AVX-512F and AVX-512BW, as just asked (cached flags).
+                unsafe { x86::gfni512(coefficient, source, target) }
+            }
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 | Self::Gfni | Self::Gfni512 => scalar(coefficient, source, target),
         }
     }
 }
@@ -77,9 +92,11 @@ fn scalar(coefficient: u8, source: &[u8], target: &mut [u8]) {
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use std::arch::x86_64::{
-        __m128i, __m256i, _mm_loadu_si128, _mm256_and_si256, _mm256_broadcastsi128_si256,
+        __m128i, __m256i, __m512i, _mm_loadu_si128, _mm256_and_si256, _mm256_broadcastsi128_si256,
         _mm256_gf2p8affine_epi64_epi8, _mm256_loadu_si256, _mm256_set1_epi8, _mm256_set1_epi64x,
         _mm256_shuffle_epi8, _mm256_srli_epi64, _mm256_storeu_si256, _mm256_xor_si256,
+        _mm512_gf2p8affine_epi64_epi8, _mm512_loadu_si512, _mm512_mask_storeu_epi8,
+        _mm512_maskz_loadu_epi8, _mm512_set1_epi64, _mm512_storeu_si512, _mm512_xor_si512,
     };
 
     use super::{
@@ -137,6 +154,39 @@ mod x86 {
             store(to, _mm256_xor_si256(load(to), product));
         }
         scalar(coefficient, from_rest, to_rest);
+    }
+
+    #[target_feature(enable = "avx512f,avx512bw,gfni")]
+    pub(super) fn gfni512(coefficient: u8, source: &[u8], target: &mut [u8]) {
+        let matrix = _mm512_set1_epi64(gf::affine(coefficient).cast_signed());
+        let (from, from_rest) = source.as_chunks::<64>();
+        let (to, to_rest) = target.as_chunks_mut::<64>();
+        for (from, to) in from.iter().zip(to) {
+            // SAFETY: both arrays have the 64 bytes that are read, and the instructions need no alignment.
+            let (bytes, sum) = unsafe {
+                (
+                    _mm512_loadu_si512(from.as_ptr().cast::<__m512i>()),
+                    _mm512_loadu_si512(to.as_ptr().cast::<__m512i>()),
+                )
+            };
+            let product = _mm512_gf2p8affine_epi64_epi8::<0>(bytes, matrix);
+            let sum = _mm512_xor_si512(sum, product);
+            // SAFETY: the array has the 64 bytes that are written.
+            unsafe { _mm512_storeu_si512(to.as_mut_ptr().cast::<__m512i>(), sum) }
+        }
+        // What is left, below 64 bytes, goes through a mask: one bit for each byte.
+        let left = from_rest.len().min(to_rest.len());
+        let mask = (1_u64 << left) - 1;
+        // SAFETY: only the first `left` bytes are read, which both slices have; masked ones are not touched.
+        let (bytes, sum) = unsafe {
+            (
+                _mm512_maskz_loadu_epi8(mask, from_rest.as_ptr().cast::<i8>()),
+                _mm512_maskz_loadu_epi8(mask, to_rest.as_ptr().cast::<i8>()),
+            )
+        };
+        let sum = _mm512_xor_si512(sum, _mm512_gf2p8affine_epi64_epi8::<0>(bytes, matrix));
+        // SAFETY: only the first `left` bytes are written, which the slice has.
+        unsafe { _mm512_mask_storeu_epi8(to_rest.as_mut_ptr().cast::<i8>(), mask, sum) }
     }
 }
 

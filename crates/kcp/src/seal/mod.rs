@@ -231,6 +231,26 @@ impl Seal {
         }
     }
 
+    /// Seals packets that lie one behind the other, each of `size` bytes, the last one possibly shorter: the same as
+    /// [`Self::seal`] for each of them, and much faster for block ciphers, as several are encrypted at once.
+    pub fn seal_batch(&self, packets: &mut [u8], size: usize, nonces: &mut Nonces) {
+        let least = self.head_len() + self.tail_len();
+        let Inner::Checked(cipher) = &self.inner else {
+            for packet in packets.chunks_mut(size.max(1)) {
+                self.seal(packet, nonces.next_nonce());
+            }
+            return;
+        };
+        let last = packets.len().checked_rem(size).unwrap_or(0);
+        if size < least || (1..least).contains(&last) {
+            return;
+        }
+        for packet in packets.chunks_mut(size) {
+            fill_head(packet, nonces.next_nonce());
+        }
+        cipher.encrypt_batch(packets, size);
+    }
+
     /// Opens `packet` in place and gives its body.
     pub fn open<'a>(&self, packet: &'a mut [u8]) -> Result<&'a mut [u8], InputError> {
         if packet.len() < self.head_len() + self.tail_len() {
@@ -300,6 +320,35 @@ mod tests {
                     Err(InputError::Short)
                 );
             }
+        }
+    }
+
+    #[test]
+    fn a_batch_is_sealed_as_its_packets_are_one_by_one() {
+        let key: Vec<u8> = (0..32).collect();
+        for cipher in Cipher::ALL {
+            let seal = Seal::new(cipher, &key).expect("a long key");
+            let least = seal.head_len() + seal.tail_len();
+            for (count, size, last) in [
+                (1, 1400, 0),
+                (3, 100, 33),
+                (8, 64, 0),
+                (19, 77, 50),
+                (2, 1, 0),
+            ] {
+                let (size, last) = (least + size, if last > 0 { least + last } else { 0 });
+                let mut batch: Vec<u8> = (0..count * size + last).map(|i| (i * 7) as u8).collect();
+                let mut single = batch.clone();
+                seal.seal_batch(&mut batch, size, &mut Nonces::new([5; 32]));
+                let mut nonces = Nonces::new([5; 32]);
+                for packet in single.chunks_mut(size) {
+                    seal.seal(packet, nonces.next_nonce());
+                }
+                assert!(batch == single, "{cipher}: {count} of {size} and {last}");
+            }
+            // Nothing to divide by, and packets without room for a head: left alone, without a panic.
+            seal.seal_batch(&mut [0; 10], 0, &mut Nonces::new([5; 32]));
+            seal.seal_batch(&mut [0; 10], 3, &mut Nonces::new([5; 32]));
         }
     }
 
