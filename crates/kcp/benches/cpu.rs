@@ -104,11 +104,22 @@ impl Arguments {
 }
 
 fn heading(options: &Arguments) -> String {
+    let read = |path| std::fs::read_to_string(path).unwrap_or_default();
+    let cpuinfo = read("/proc/cpuinfo");
+    let model = cpuinfo
+        .lines()
+        .find_map(|line| line.strip_prefix("model name")?.split(':').nth(1));
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
     format!(
-        "{} rounds of {} ms each, in turns: gt, kcp-go, gt, kcp-go. MB/s are 10^6 bytes of packets or payload, counted \
-         once.",
+        "# KCP beside kcp-go: CPU\n\n\
+         `make bench-kcp KCP_ROUNDS={} KCP_MILLIS={}`: so many rounds of so many milliseconds each, in turns: gt, kcp-go, gt, \
+         kcp-go.\nMB/s are 10^6 bytes of packets or payload, counted once, and for `echo` and `sink` at the receiver. \
+         `seal` is sealing and opening of\npackets of 1500 bytes, here {BATCH} at a time; `flush` is a look at the timers with \
+         1024 segments in flight, none of them due.\n\nCPU:{}, {cores} cores. Load averages at the start: {}",
         options.rounds,
-        options.length.as_millis()
+        options.length.as_millis(),
+        model.unwrap_or(" unknown"),
+        read("/proc/loadavg").trim(),
     )
 }
 

@@ -89,7 +89,7 @@ impl Arq {
             self.lost.pop_front();
             self.put_segment(now, sn, out, made);
         }
-        if self.lost.capacity() > 64 {
+        if self.lost.is_empty() && self.lost.capacity() > 64 {
             self.lost = VecDeque::new();
         }
         while self.new_allowed(now)
@@ -107,7 +107,11 @@ impl Arq {
     /// Sends a segment in flight, for the first time or again.
     fn put_segment(&mut self, now: Time, sn: Sn, out: &mut [u8], made: &mut Made) {
         let mut header = self.header(Command::Push, now);
-        let rto = self.rtt.rto();
+        let mut rto = self.rtt.rto();
+        if self.pacer.as_ref().is_some_and(|pacer| pacer.is_bulk()) {
+            // The queue that bulk data makes can double the round trip within one; losses are told by other rules there.
+            rto += self.rtt.smoothed().unwrap_or(rto);
+        }
         let step = if self.config.mode.nodelay {
             rto / 2
         } else {

@@ -106,6 +106,11 @@ impl Pacer {
         self.outstanding < self.window()
     }
 
+    /// Whether so much is out that acknowledgements will not cease before a loss is noticed by them.
+    pub(super) fn is_bulk(&self) -> bool {
+        self.outstanding > INITIAL * self.mtu
+    }
+
     /// Whether a segment may go now, as far as pacing is concerned.
     pub(super) fn is_due(&self, now: Time) -> bool {
         self.due_ns <= nanos(now) + QUANTUM_NS

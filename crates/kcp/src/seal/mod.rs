@@ -12,7 +12,9 @@ mod aead;
 mod cfb;
 mod nonce;
 mod salsa;
+mod sm4;
 mod tea;
+mod twofish;
 mod xor;
 
 use std::{fmt, str::FromStr};
@@ -22,7 +24,9 @@ use self::{
     aead::Gcm,
     cfb::{Cfb, PacketCipher},
     salsa::Salsa,
+    sm4::Sm4,
     tea::{Tea, Xtea},
+    twofish::Twofish,
     xor::Xor,
 };
 use crate::{ConfigError, InputError};
@@ -180,12 +184,12 @@ impl Seal {
             Cipher::Aes128 => checked(Cfb::<aes::Aes128>::boxed(key))?,
             Cipher::Aes128Gcm => Inner::Gcm(Box::new(Gcm::new(key).ok_or_else(wrong)?)),
             Cipher::Blowfish => checked(Cfb::<blowfish::Blowfish>::boxed(key))?,
-            Cipher::Twofish => checked(Cfb::<twofish::Twofish>::boxed(key))?,
+            Cipher::Twofish => checked(Cfb::<Twofish>::boxed(key))?,
             Cipher::Cast5 => checked(Cfb::<cast5::Cast5>::boxed(key))?,
             Cipher::TripleDes => checked(Cfb::<des::TdesEde3>::boxed(key))?,
             Cipher::Tea => checked(Cfb::<Tea>::boxed(key))?,
             Cipher::Xtea => checked(Cfb::<Xtea>::boxed(key))?,
-            Cipher::Sm4 => checked(Cfb::<sm4::Sm4>::boxed(key))?,
+            Cipher::Sm4 => checked(Cfb::<Sm4>::boxed(key))?,
             Cipher::Salsa20 => checked(Salsa::boxed(key))?,
             Cipher::Xor => Inner::Checked(Xor::boxed(key)),
         };

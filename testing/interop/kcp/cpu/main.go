@@ -45,6 +45,9 @@ var pool unsafe.Pointer
 //go:linkname put github.com/xtaci/kcp-go/v5.(*bufferPool).Put
 func put(pool unsafe.Pointer, buffer []byte) error
 
+//go:linkname fillRand github.com/xtaci/kcp-go/v5.fillRand
+func fillRand(p []byte)
+
 const (
 	size   = 1500
 	data   = 10
@@ -162,18 +165,20 @@ func block(name string) kcp.BlockCrypt {
 	panic(name)
 }
 
-// seal does what a session does to each packet out and in: checksum, encrypt; decrypt, checksum.
+// seal does what a session does to each packet out and in: nonce, checksum, encrypt; decrypt, checksum.
 func seal(name string, length time.Duration) float64 {
 	packet := make([]byte, size)
 	if name == "aes-128-gcm" {
 		gcm := must(cipher.NewGCM(must(aes.NewCipher(make([]byte, 16)))))
 		return repeat(length, size/1e6, func() {
+			fillRand(packet[:12])
 			gcm.Seal(packet[:12], packet[:12], packet[12:size-16], nil)
 			must(gcm.Open(packet[12:12], packet[:12], packet[12:], nil))
 		})
 	}
 	b := block(name)
 	return repeat(length, size/1e6, func() {
+		fillRand(packet[:16])
 		binary.LittleEndian.PutUint32(packet[16:], crc32.ChecksumIEEE(packet[20:]))
 		b.Encrypt(packet, packet)
 		b.Decrypt(packet, packet)
