@@ -143,7 +143,7 @@ mod x86 {
     };
 
     use super::{
-        super::gf::{self, NIBBLES},
+        super::gf::{AFFINE, NIBBLES},
         Line, scalar,
     };
 
@@ -189,7 +189,7 @@ mod x86 {
 
     #[target_feature(enable = "avx2,gfni")]
     pub(super) fn gfni(coefficient: u8, source: &[u8], target: &mut [u8]) {
-        let matrix = _mm256_set1_epi64x(gf::affine(coefficient).cast_signed());
+        let matrix = _mm256_set1_epi64x(AFFINE[usize::from(coefficient)].cast_signed());
         let (from, from_rest) = source.as_chunks::<LANE>();
         let (to, to_rest) = target.as_chunks_mut::<LANE>();
         for (from, to) in from.iter().zip(to) {
@@ -226,7 +226,8 @@ mod x86 {
         sums: &mut [Line],
         stride: usize,
     ) {
-        let matrices = coefficients.map(|c| _mm512_set1_epi64(gf::affine(c).cast_signed()));
+        let matrices =
+            coefficients.map(|c| _mm512_set1_epi64(AFFINE[usize::from(c)].cast_signed()));
         let mut rows = sums.chunks_mut(stride.max(1));
         let mut rows: [&mut [Line]; N] = std::array::from_fn(|_| rows.next().unwrap_or_default());
         for (at, part) in source.chunks(Line::BYTES).enumerate() {
@@ -249,7 +250,7 @@ mod x86 {
 
     #[target_feature(enable = "avx512f,avx512bw,gfni")]
     pub(super) fn gfni512(coefficient: u8, source: &[u8], target: &mut [u8]) {
-        let matrix = _mm512_set1_epi64(gf::affine(coefficient).cast_signed());
+        let matrix = _mm512_set1_epi64(AFFINE[usize::from(coefficient)].cast_signed());
         let (from, from_rest) = source.as_chunks::<64>();
         let (to, to_rest) = target.as_chunks_mut::<64>();
         for (from, to) in from.iter().zip(to) {

@@ -1,15 +1,18 @@
 // Command cpu does the work of crates/kcp/benches/cpu.rs with kcp-go 5.6.72. Each line of standard input is a workload and
-// for how many milliseconds to do it; each line of output is what came of it.
+// for how many milliseconds to do it; each line of output is what came of it. With the argument `serve` it is the listener of
+// crates/kcp/benches/scale.rs.
 package main
 
 import (
 	"bufio"
+	"bytes"
 	"crypto/aes"
 	"crypto/cipher"
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
 	"io"
+	"net"
 	"os"
 	"strconv"
 	"strings"
@@ -276,7 +279,34 @@ func transfer(message int, echo bool, length time.Duration) float64 {
 	}
 }
 
+// serve listens, says its port, reads all sessions, and closes those that say 2.
+func serve() {
+	listener := must(kcp.ListenWithOptions("127.0.0.1:0", block("aes-128"), 0, 0))
+	check(listener.SetReadBuffer(4 << 20))
+	check(listener.SetWriteBuffer(4 << 20))
+	fmt.Println(listener.Addr().(*net.UDPAddr).Port)
+	for {
+		session := must(listener.AcceptKCP())
+		session.SetStreamMode(true)
+		session.SetWindowSize(128, 512)
+		session.SetNoDelay(1, 20, 2, 1)
+		go func() {
+			defer session.Close()
+			buffer := make([]byte, 64)
+			for {
+				n, err := session.Read(buffer)
+				if err != nil || bytes.IndexByte(buffer[:n], 2) >= 0 {
+					return
+				}
+			}
+		}()
+	}
+}
+
 func main() {
+	if len(os.Args) > 1 && os.Args[1] == "serve" {
+		serve()
+	}
 	lines := bufio.NewScanner(os.Stdin)
 	for lines.Scan() {
 		name, millis, _ := strings.Cut(lines.Text(), " ")
