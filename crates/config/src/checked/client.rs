@@ -159,6 +159,8 @@ pub struct Service {
     pub local_timeout: Option<Duration>,
     /// Send the local address as Host to an HTTP service instead of what the visitor asked for.
     pub use_local_as_http_host: bool,
+    /// Believe only what this PEM file holds or has signed when dialling an `https://` service; `None` = the Mozilla roots.
+    pub local_cert: Option<PathBuf>,
     /// The TCP port it wants on the server.
     pub remote_tcp_port: Option<u16>,
     /// Any free TCP port will do, where `remote_tcp_port` is not given or not free.
@@ -189,6 +191,7 @@ impl Service {
             local,
             local_timeout: Some(Duration::from_secs(120)),
             use_local_as_http_host: false,
+            local_cert: None,
             remote_tcp_port: None,
             remote_tcp_random: false,
             remote_udp_port: None,

@@ -176,6 +176,12 @@ pub static SERVICE: Table = Table {
             "false",
             "Send the local address as Host instead of what the visitor asked for.",
         ),
+        opt(
+            "localCert",
+            Kind::Path,
+            "",
+            "For https://: believe only a service with this certificate, or one signed by it; PEM.",
+        ),
         opt("remoteTCPPort", Kind::Port, "", "TCP port on the server."),
         opt(
             "remoteTCPRandom",
