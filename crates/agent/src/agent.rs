@@ -128,6 +128,8 @@ impl Client {
             remote_tls: TlsConnector::new(&TlsClientOptions {
                 trust,
                 alpn,
+                // Without it a TLS 1.2 link could not be bound to its channel.
+                require_extended_master_secret: true,
                 ..TlsClientOptions::default()
             })?,
             local_tls: local_tls(&config.services)?,
