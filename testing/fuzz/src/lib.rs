@@ -6,3 +6,4 @@ pub mod kcp;
 pub mod mux;
 pub mod sniff;
 pub mod tunnel;
+pub mod ws;

@@ -40,3 +40,8 @@ fn config() {
 fn kcp() {
     replay("kcp", fuzz_checks::kcp::check);
 }
+
+#[test]
+fn ws() {
+    replay("ws", fuzz_checks::ws::check);
+}
