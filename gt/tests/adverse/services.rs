@@ -133,7 +133,7 @@ fn visitors_who_never_read_do_not_stop_the_others(transport: Transport) {
         visitor.set_read_timeout(Some(PATIENCE)).expect("settable");
         assert_eq!(visitor.peek(&mut [0]).expect("an answer begins"), 1);
     }
-    // Until the buffers of all of them are full, several MiB each in the kernel, they take their fair share of the link.
+    // Until the buffers of all of them are full they take their fair share of the link.
     let begun = origin.sent();
     let mut before = begun;
     wait::until("the unread transfers stand still", || {
