@@ -35,7 +35,9 @@
 //!   1), or waits for a window that never opens (version 2; [`Config::linger`] ends that). And Go's version 2 stops writing
 //!   to a peer that has finished once the window is full. So half-close works between two ends of this crate only.
 //! - Version 1 has no flow control of streams: when readers leave [`Config::receive_buffer`] bytes, all streams of the session wait
-//!   for the slowest. Version 2 does the same if all windows together are larger than the buffer.
+//!   for the slowest. Version 2 does the same when more streams are not read than initial windows (256 KiB) fit the buffer; should
+//!   their readers wait for window to write (an echo), which the peer has sent behind those bytes, they wait for ever. Give
+//!   [`Config::receive_buffer`] 256 KiB for each stream that may be busy.
 //! - Nothing is authenticated. The transport has to see to that.
 //!
 //! # Example

@@ -210,9 +210,8 @@ impl AsyncWrite for Stream {
             // The turn has been asked for; when it comes, the driver sends these.
             n = data.len().min(STAGED);
             slot.staged.extend_from_slice(&data[..n]);
-        } else {
-            state.wake_driver();
         }
+        state.wake_driver();
         Poll::Ready(Ok(n))
     }
 

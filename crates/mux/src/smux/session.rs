@@ -35,6 +35,8 @@ pub struct Smux {
     output: Output,
     /// Bytes of all streams that the caller holds.
     unconsumed: usize,
+    /// Windows of all streams.
+    promised: usize,
     /// When the peer was last heard, or could be heard again.
     received_at: Duration,
     ping_at: Duration,
@@ -61,6 +63,7 @@ impl Smux {
             decoder: Decoder::new(config.version),
             output: Output::default(),
             unconsumed: 0,
+            promised: 0,
             received_at: now,
             ping_at: now.saturating_add(config.keep_alive),
             given_up: Vec::new(),
@@ -76,7 +79,13 @@ impl Smux {
         let id = self.next_id.ok_or(OpenError::IdsUsedUp)?;
         self.next_id = id.checked_add(2);
         self.push(Command::Syn, id, &[]);
-        Ok(self.insert(id))
+        let key = self.insert(id);
+        // A large window is of use in the first round trip. The acceptor tells its own with the first bytes consumed only: Go
+        // forgets what it hears of a stream before its own call to open one has returned.
+        if self.config.stream_buffer != INITIAL_WINDOW {
+            self.announce(key);
+        }
+        Ok(key)
     }
 
     /// Asks for the stream's turn to send. After [`Turn::Later`] there is no need to ask again.
@@ -207,9 +216,8 @@ impl Smux {
     pub fn close(&mut self, key: Key, now: Duration) {
         self.finish(key);
         if live(&mut self.streams, key).is_some() {
-            let stream = self.streams.remove(key.index as usize);
-            self.by_id.remove(&stream.id);
-            self.free(stream.receive.unconsumed, now);
+            let unconsumed = self.remove(key);
+            self.free(unconsumed, now);
         }
     }
 
@@ -219,7 +227,7 @@ impl Smux {
             return;
         };
         let n = n.min(stream.receive.unconsumed);
-        let tell = stream.receive.consume(n, self.config.stream_buffer);
+        let tell = stream.receive.consume(n);
         if tell {
             self.announce(key);
         }
@@ -345,32 +353,32 @@ impl Smux {
         let stream = Stream::new(id, self.generation);
         let index = u32::try_from(self.streams.insert(stream)).unwrap_or(u32::MAX);
         self.by_id.insert(id, index);
+        self.promised += INITIAL_WINDOW as usize;
         let key = Key {
             index,
             generation: self.generation,
         };
-        // Go tells its window at the first read; told at once, a large one is of use in the first round trip.
-        if self.config.version == Version::V2 && self.config.stream_buffer != INITIAL_WINDOW {
-            self.announce(key);
-        }
         key
     }
 
     /// Tells the peer what was consumed of the stream, and its window.
     fn announce(&mut self, key: Key) {
-        let window = self.config.stream_buffer;
+        if self.config.version == Version::V1 {
+            return;
+        }
         let Some(stream) = live(&mut self.streams, key) else {
             return;
         };
-        if self.config.version == Version::V2 {
-            let consumed = stream.receive.announce(window);
-            let id = stream.id;
-            self.push(
-                Command::Upd,
-                id,
-                &[&consumed.to_le_bytes(), &window.to_le_bytes()],
-            );
-        }
+        let old = stream.receive.window as usize;
+        let window = window(&self.config, self.promised - old);
+        let consumed = stream.receive.announce(window);
+        let id = stream.id;
+        self.promised = self.promised - old + window as usize;
+        self.push(
+            Command::Upd,
+            id,
+            &[&consumed.to_le_bytes(), &window.to_le_bytes()],
+        );
     }
 
     /// The caller holds `n` bytes less.
@@ -384,9 +392,16 @@ impl Smux {
 
     fn remove_if_over(&mut self, key: Key) {
         if live(&mut self.streams, key).is_some_and(|stream| stream.is_over()) {
-            let stream = self.streams.remove(key.index as usize);
-            self.by_id.remove(&stream.id);
+            self.remove(key);
         }
+    }
+
+    /// Forgets a live stream; tells how many bytes of it the caller holds.
+    fn remove(&mut self, key: Key) -> usize {
+        let stream = self.streams.remove(key.index as usize);
+        self.by_id.remove(&stream.id);
+        self.promised -= stream.receive.window as usize;
+        stream.receive.unconsumed
     }
 
     /// The stream needs no turn any more.
@@ -442,6 +457,15 @@ impl Smux {
             .min(room)
             .min(usize::from(self.config.max_frame))
     }
+}
+
+/// The window of a stream when the others have been promised so much: a quarter of what is left of the buffer. If windows together
+/// were larger than the buffer, streams that are not read could fill it; then nothing is read from the transport, not even
+/// the windows that their readers may wait for to write on. Not less than what a peer assumes of a new stream anyway.
+fn window(config: &Config, others: usize) -> u32 {
+    let share = config.receive_buffer.saturating_sub(others) / 4;
+    let share = u32::try_from(share).unwrap_or(u32::MAX);
+    share.max(INITIAL_WINDOW).min(config.stream_buffer)
 }
 
 /// The stream that a key names, if it has not ended.

@@ -36,6 +36,8 @@ impl Stream {
                 unconsumed: 0,
                 consumed: 0,
                 announced: 0,
+                window: INITIAL_WINDOW,
+                told: false,
                 finished: false,
             },
             standing: Standing::default(),
@@ -114,6 +116,9 @@ pub(super) struct Receiving {
     consumed: u32,
     /// `consumed` as the peer was last told.
     announced: u32,
+    /// The window that the peer was told, or assumes.
+    pub(super) window: u32,
+    told: bool,
     pub(super) finished: bool,
 }
 
@@ -136,16 +141,20 @@ impl Receiving {
         Ok(())
     }
 
-    /// Counts bytes passed on, no more than came; whether the peer is to be told: once half a window has gathered.
-    pub(super) fn consume(&mut self, n: usize, window: u32) -> bool {
+    /// Counts bytes passed on, no more than came; whether the peer is to be told: at the first, and once half a window has gathered.
+    pub(super) fn consume(&mut self, n: usize) -> bool {
         self.unconsumed -= n;
         self.consumed = self.consumed.wrapping_add(n as u32);
-        !self.finished && self.consumed.wrapping_sub(self.announced) >= (window / 2).max(1)
+        let gathered = self.consumed.wrapping_sub(self.announced);
+        let enough = if self.told { self.window / 2 } else { 0 };
+        !self.finished && gathered >= enough.max(1)
     }
 
-    /// What to tell the peer of consumed bytes, and to hold it to.
+    /// What to tell the peer of consumed bytes along with `window`; from now on it is held to that.
     pub(super) fn announce(&mut self, window: u32) -> u32 {
         self.announced = self.consumed;
+        self.window = window;
+        self.told = true;
         // Go's sender may see the new count with the old window for a moment.
         let allowed = u64::from(window.max(INITIAL_WINDOW));
         let credit = allowed.saturating_sub(self.unconsumed as u64);

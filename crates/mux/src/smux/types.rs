@@ -23,7 +23,9 @@ pub struct Config {
     /// read from the transport: see [`super::Smux::read_budget`]. Go's `MaxReceiveBuffer`, 4 MiB there too.
     pub receive_buffer: usize,
     /// Version 2: bytes of one stream that may have come and not been passed on, 1 to 2^31 - 1, and not over `receive_buffer`. The
-    /// peer may send [`super::INITIAL_WINDOW`] bytes before it learns of this. Go's `MaxStreamBuffer`.
+    /// peer may send [`super::INITIAL_WINDOW`] bytes before it learns of this. Go's `MaxStreamBuffer`. A stream's window is less
+    /// than this, but not less than the initial one, where it would be more than a quarter of what other streams' windows leave
+    /// of `receive_buffer`.
     pub stream_buffer: u32,
     /// Most payload bytes of a frame that this end sends; at least 1. Smaller frames let other streams in between.
     pub max_frame: u16,

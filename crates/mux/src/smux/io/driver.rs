@@ -58,6 +58,7 @@ impl Driver {
                 return Poll::Ready(end.clone());
             }
             let now = shared.now();
+            let held_up = !state.may_read_or_open();
             let read = match self.poll_read(transport, state, now, cx) {
                 Poll::Ready(Err(end)) => return Poll::Ready(end),
                 Poll::Ready(Ok(())) => true,
@@ -71,7 +72,7 @@ impl Driver {
                 Poll::Ready(Ok(())) if state.is_deserted() => return Poll::Ready(End::Closed),
                 _ => {}
             }
-            if !read {
+            if !read && !(held_up && state.may_read_or_open()) {
                 return Poll::Pending;
             }
         }
