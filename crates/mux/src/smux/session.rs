@@ -354,11 +354,10 @@ impl Smux {
         let index = u32::try_from(self.streams.insert(stream)).unwrap_or(u32::MAX);
         self.by_id.insert(id, index);
         self.promised += INITIAL_WINDOW as usize;
-        let key = Key {
+        Key {
             index,
             generation: self.generation,
-        };
-        key
+        }
     }
 
     /// Tells the peer what was consumed of the stream, and its window.

@@ -72,7 +72,8 @@ impl Driver {
                 Poll::Ready(Ok(())) if state.is_deserted() => return Poll::Ready(End::Closed),
                 _ => {}
             }
-            if !read && !(held_up && state.may_read_or_open()) {
+            let may_read_again = held_up && state.may_read_or_open();
+            if !read && !may_read_again {
                 return Poll::Pending;
             }
         }
