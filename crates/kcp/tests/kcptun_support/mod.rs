@@ -26,6 +26,8 @@ use crate::kcptun::{
     server::Server,
 };
 
+const SERVICE_DIFFERS: &str = "what the service received differs";
+const CLIENT_DIFFERS: &str = "what came from the service differs";
 const LOOPBACK: (Ipv4Addr, u16) = (Ipv4Addr::LOCALHOST, 0);
 
 /// Who is kcptun itself.
@@ -35,6 +37,8 @@ pub(crate) enum Peer {
     TheirClient,
     /// Nobody.
     Ours,
+    /// Both ends are: what kcptun does without us.
+    Theirs,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,6 +113,7 @@ impl fmt::Display for Case {
             Peer::TheirServer => "kcptun-server",
             Peer::TheirClient => "kcptun-client",
             Peer::Ours => "-",
+            Peer::Theirs => "both",
         };
         let snappy = if self.compress { "snappy" } else { "-" };
         let (cipher, fec, smux, loss) = (self.cipher, self.fec, self.smux, self.loss);
@@ -138,7 +143,7 @@ impl Case {
     async fn server(&self, service: SocketAddr, running: &mut Running) -> io::Result<SocketAddr> {
         let mut args = self.args("kcptun-server", true);
         args.extend(["-t".to_owned(), service.to_string()]);
-        if self.peer == Peer::TheirServer {
+        if matches!(self.peer, Peer::TheirServer | Peer::Theirs) {
             // kcptun-server does not tell a port that the system chose. An address of one's own needs none, below the ports
             // that the system gives to others.
             static HOST: AtomicU32 = AtomicU32::new(1);
@@ -162,7 +167,7 @@ impl Case {
     async fn client(&self, remote: SocketAddr, running: &mut Running) -> io::Result<SocketAddr> {
         let mut args = self.args("kcptun-client", false);
         args.extend(["-r".to_owned(), remote.to_string()]);
-        if self.peer == Peer::TheirClient {
+        if matches!(self.peer, Peer::TheirClient | Peer::Theirs) {
             let line = running.child(&args, "listening on: ").await?;
             return line.parse().map_err(io::Error::other);
         }
@@ -171,6 +176,23 @@ impl Case {
         let address = client.local_addr()?;
         running.tasks.spawn(client.run());
         Ok(address)
+    }
+
+    /// kcptun's decoder takes a group of the wrong size for its own when one is lost, and feeds what it "recovers" to the stream:
+    /// two ends of kcptun damage bytes or stand still then (`kcptun_with_itself` shows it). Nothing that is sent to it helps.
+    pub(crate) fn may_fail(&self) -> bool {
+        self.peer != Peer::Ours && self.fec == Fec::Different && self.loss > 0
+    }
+
+    /// Whether a failure is not ours: no end of ours has received anything wrong.
+    pub(crate) fn is_excused(&self, failure: &str) -> bool {
+        let ours = match self.peer {
+            Peer::TheirServer => failure == CLIENT_DIFFERS,
+            Peer::TheirClient => failure == SERVICE_DIFFERS,
+            Peer::Ours => true,
+            Peer::Theirs => false,
+        };
+        self.may_fail() && !ours
     }
 
     /// Bytes differ from case to case and direction to direction, and can be compressed by half.
@@ -235,7 +257,8 @@ pub(crate) fn have_peer() -> bool {
 /// Sends the case's bytes each way; gives the time from the first byte to the last.
 pub(crate) async fn exchange(case: &Case) -> Result<Duration, String> {
     // At 10 % loss and 64 MiB, windows of 512 packets on a busy machine.
-    let limit = Duration::from_secs(60 + case.bytes / (1 << 20) * 10);
+    let patience = if case.may_fail() { 15 } else { 60 };
+    let limit = Duration::from_secs(patience + case.bytes / (1 << 20) * 5);
     let mut running = Running::default();
     match timeout(limit, try_exchange(case, &mut running)).await {
         Ok(result) => result.map_err(|error| error.to_string()),
@@ -252,12 +275,12 @@ async fn try_exchange(case: &Case, running: &mut Running) -> io::Result<Duration
     let mut theirs = [0; 32];
     tcp.read_exact(&mut theirs).await?;
     if theirs != sent {
-        return Err(io::Error::other("what the service received differs"));
+        return Err(io::Error::other(SERVICE_DIFFERS));
     }
     let received = receive(&mut tcp, case.bytes).await?;
     tcp.read_exact(&mut theirs).await?;
     if theirs != received {
-        return Err(io::Error::other("what came from the service differs"));
+        return Err(io::Error::other(CLIENT_DIFFERS));
     }
     Ok(began.elapsed())
 }
@@ -393,8 +416,9 @@ async fn forwarder(
 /// Results by cipher, FEC and loss: how many combinations of the rest passed, and their median time.
 pub(crate) fn table(results: &[(Case, Result<Duration, String>)]) -> String {
     let mut lines = vec![
-        "| cipher | FEC | loss % | MiB each way | passed | median s | slowest s |".to_owned(),
-        "|---|---|---:|---:|---:|---:|---:|".to_owned(),
+        "| cipher | FEC | loss % | MiB each way | passed | median s | slowest s | kcptun's fault |"
+            .to_owned(),
+        "|---|---|---:|---:|---:|---:|---:|---:|".to_owned(),
     ];
     for cipher in PEER_CIPHERS {
         for fec in FECS {
@@ -416,8 +440,12 @@ pub(crate) fn table(results: &[(Case, Result<Duration, String>)]) -> String {
                 let median = times.get(times.len() / 2).copied().unwrap_or(f64::NAN);
                 let slowest = times.last().copied().unwrap_or(f64::NAN);
                 let (passed, of) = (times.len(), group.len());
+                let excused = group
+                    .iter()
+                    .filter(|(case, result)| matches!(result, Err(e) if case.is_excused(e)))
+                    .count();
                 lines.push(format!(
-                    "| {cipher} | {fec} | {loss} | {mib} | {passed} of {of} | {median:.2} | {slowest:.2} |"
+                    "| {cipher} | {fec} | {loss} | {mib} | {passed} of {of} | {median:.2} | {slowest:.2} | {excused} |"
                 ));
             }
         }
