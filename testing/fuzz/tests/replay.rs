@@ -22,6 +22,11 @@ fn mux() {
 }
 
 #[test]
+fn smux() {
+    replay("smux", fuzz_checks::smux::check);
+}
+
+#[test]
 fn tunnel() {
     replay("tunnel", fuzz_checks::tunnel::check);
 }
