@@ -229,6 +229,11 @@ impl Pipeline {
         self.arq.handle_timeout(now);
     }
 
+    /// See [`Arq::answer_now`].
+    pub fn answer_now(&mut self, now: Time) {
+        self.arq.answer_now(now);
+    }
+
     /// See [`Arq::write`].
     pub fn write(&mut self, now: Time, data: &[u8]) -> Result<usize, SendError> {
         self.arq.write(now, data)

@@ -192,6 +192,11 @@ impl Arq {
         Ok(Some(length))
     }
 
+    /// Answers at once what waits to be acknowledged: for an end that is about to go, as its peer would wait for that in vain.
+    pub fn answer_now(&mut self, now: Time) {
+        self.acks.hurry(now);
+    }
+
     /// When [`Self::handle_timeout`] wants to be called, if no input comes first. Give it after `poll_transmit` has
     /// given nothing more; `None`: never.
     pub fn poll_timeout(&mut self) -> Option<Time> {

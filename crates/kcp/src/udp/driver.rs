@@ -281,6 +281,9 @@ impl Driver {
         let link = Arc::clone(&entry.link);
         let mut state = link.lock();
         state.pipeline.handle_timeout(now);
+        if state.dropped {
+            state.pipeline.answer_now(now);
+        }
         let (sent, again, wait) = self.send_all(cx, &link, &mut state, now, buffer);
         if state.pipeline.is_dead() {
             drop(state);
