@@ -2,6 +2,11 @@
 //!
 //! Bounds are five standard deviations of the binomial around the wanted share unless a comment says else.
 
+#![allow(
+    clippy::unwrap_used,
+    reason = "a failure of a helper is a failure of the test"
+)]
+
 use std::time::Duration;
 
 use netem::{Arrival, Chance, GilbertElliott, Packet, Path, Plan, Setting};

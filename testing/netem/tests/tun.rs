@@ -1,5 +1,10 @@
 //! The bridge between namespaces: needs root, /dev/net/tun and `ip`; says why when it cannot run.
 
+#![allow(
+    clippy::unwrap_used,
+    reason = "a failure of a helper is a failure of the test"
+)]
+
 use std::{
     io::{Read, Write},
     net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket},

@@ -1,5 +1,10 @@
 //! The UDP forwarder with real sockets: who talks to whom, and that times and losses are those of the path.
 
+#![allow(
+    clippy::unwrap_used,
+    reason = "a failure of a helper is a failure of the test"
+)]
+
 use std::{
     collections::HashSet,
     io::ErrorKind,
