@@ -49,8 +49,8 @@ enum Command {
     },
     /// Beside one CUBIC flow in the same queue: who gets how much.
     Fairness {
-        /// Seconds measured, after 3 s of start.
-        #[arg(long, default_value_t = 20)]
+        /// Seconds measured, from 3 s after the second flow's first byte on.
+        #[arg(long, default_value_t = 30)]
         seconds: u64,
         #[command(flatten)]
         shared: Shared,

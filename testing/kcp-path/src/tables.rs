@@ -161,7 +161,12 @@ pub(crate) fn fairness(shared: &Shared, seconds: u64) -> anyhow::Result<()> {
                 subject.name(),
                 beside / (own + beside) * 100.0
             ),
-            (own, beside) => println!("| {} | {own:?} | {beside:?} | |", subject.name()),
+            (own, beside) => {
+                for error in [own.err(), beside.err()].into_iter().flatten() {
+                    eprintln!("{} beside CUBIC: {error}", subject.name());
+                }
+                println!("| {} | failed | | |", subject.name());
+            }
         }
     }
     Ok(())
