@@ -5,7 +5,7 @@ PEERS := $(abspath $(CARGO_TARGET_DIR))/peers
 SOAK_SECONDS ?= 300
 SOAK_SEED ?= 1
 
-.PHONY: bench bench-kcp bench-peers bench-relay bench-bulk bench-idle bench-keystroke soak
+.PHONY: bench bench-kcp bench-peers bench-relay bench-bulk bench-idle bench-keystroke soak bench-kcp-path
 
 bench: bench-relay bench-bulk bench-idle bench-keystroke ## gt beside rathole and frp; needs Go, nginx, wrk
 
@@ -28,6 +28,16 @@ $(PEERS)/bin/rathole:
 
 $(PEERS)/bin/frp-run: testing/bench/frp/main.go testing/bench/frp/go.mod testing/bench/frp/go.sum
 	cd testing/bench/frp && go build -trimpath -o $@ .
+
+# In real time, so that other work on the machine neither delays the path nor the ends; all subjects alike. Needs root.
+bench-kcp-path: $(PEERS)/bin/kcp-go-path ## KCP beside kcp-go, TCP and QUIC on impaired paths; root, Go, iproute2
+	cargo build --release -p kcp-path -p netem
+	chrt -r 50 $(CARGO_TARGET_DIR)/release/netem calibrate
+	for what in goodput latency fairness; do \
+		chrt -r 50 $(CARGO_TARGET_DIR)/release/kcp-path $$what --kcp-go $(PEERS)/bin/kcp-go-path || exit 1; done
+
+$(PEERS)/bin/kcp-go-path: testing/interop/kcp/path/main.go testing/interop/kcp/go.mod testing/interop/kcp/go.sum
+	cd testing/interop/kcp && go build -trimpath -o $@ ./path
 
 soak: ## seeded load for SOAK_SECONDS (300) while links, services and clients are killed
 	cargo build --release -p gt -p soak
