@@ -20,7 +20,7 @@ use crate::{
 /// Takes a connection whose first bytes said that it is a link. Ends when the link does, or has moved to its worker.
 pub(crate) async fn accept(worker: &Rc<Worker>, stream: net::Stream, address: SocketAddr) {
     let server = &worker.server;
-    let limit = server.config.timeouts.handshake;
+    let limit = server.timeouts().handshake;
     // Outlives the handshake, which may be cut off at any point: a session that was begun must not be forgotten.
     let mut entered = None;
     let admitted = {
@@ -178,14 +178,15 @@ async fn enter(
             return Ok(None);
         }
     };
+    let limits = account.limits();
     let grant = Grant {
         link_number: u16::try_from(session.next_link_number()).unwrap_or(u16::MAX),
-        max_links: account.limits.connections,
+        max_links: limits.connections,
         wanted_links: u16::try_from(server.worker_count())
             .ok()
-            .map(|workers| workers.min(account.limits.connections)),
+            .map(|workers| workers.min(limits.connections)),
         windows: WINDOWS,
-        max_streams: account.limits.streams,
+        max_streams: limits.streams,
         ..Grant::new(session.id)
     };
     let answered = match &key {
@@ -220,7 +221,7 @@ async fn run(
             peer_stream_window: client.windows.stream,
             peer_link_window: client.windows.link,
             keep_alive: grant.keepalive,
-            max_streams: usize::try_from(session.account.limits.streams).unwrap_or(usize::MAX),
+            max_streams: usize::try_from(session.account.limits().streams).unwrap_or(usize::MAX),
             ..mux::Config::default()
         },
         sweep_every: sweep_every(server),
@@ -271,7 +272,7 @@ async fn leave(server: &Shared, session: &Arc<Session>) {
 
 /// Half the shortest idle time, so that a stream is ended at most half an idle time late.
 fn sweep_every(server: &Shared) -> Duration {
-    let idle = server.config.timeouts.idle.after.unwrap_or(MOST_SWEEP);
+    let idle = server.timeouts().idle.after.unwrap_or(MOST_SWEEP);
     (idle / 4).clamp(Duration::from_millis(250), MOST_SWEEP)
 }
 

@@ -8,20 +8,23 @@ use std::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
+    time::{Duration, Instant},
 };
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use config::HostPrefix;
 use link::{Pacer, Traffic};
+use tokio::sync::Notify;
 use tunnel::{
     Endpoint, Granted, Message, Refusal, RefusalCode, RejectCode, ServiceDecl, ServiceId,
     ServiceKind, ServiceResult, SessionId,
 };
 
 use crate::{
+    auth::Users,
     metrics::Metrics,
     ports::{Ports, Protocol},
-    routing::{Expected, Kind, Table},
+    routing::{Expected, Found, Kind, Table},
     session::{Account, Service, Session, SessionKey},
 };
 
@@ -29,13 +32,15 @@ use crate::{
 pub(crate) struct Rules {
     pub(crate) workers: usize,
     /// Ids of the configured users: nobody else may claim them as a prefix.
-    pub(crate) expected: Arc<dyn Expected>,
+    pub(crate) expected: Arc<Users>,
     /// Public addresses for the endpoints told to clients.
     pub(crate) http: Option<SocketAddr>,
     pub(crate) https: Option<SocketAddr>,
     pub(crate) sni: Option<SocketAddr>,
     /// Belongs to the server itself.
-    pub(crate) status_prefix: Option<HostPrefix>,
+    pub(crate) status_prefix: ArcSwapOption<HostPrefix>,
+    /// Until then clients of a process before this one are on their way: whoever asks for a name that is not there yet waits for it.
+    pub(crate) arrivals_until: OnceLock<Instant>,
 }
 
 pub(crate) struct Registry {
@@ -44,6 +49,8 @@ pub(crate) struct Registry {
     inner: Mutex<Inner>,
     next_key: AtomicU64,
     metrics: Arc<Metrics>,
+    /// The table was replaced.
+    changed: Notify,
 }
 
 #[derive(Default)]
@@ -74,7 +81,11 @@ enum Name {
 
 impl Rules {
     fn empty_table(&self) -> Table {
-        Table::new(Arc::clone(&self.expected), self.status_prefix.clone())
+        let status_prefix = self.status_prefix.load();
+        Table::new(
+            Arc::clone(&self.expected) as Arc<dyn Expected>,
+            status_prefix.as_deref().cloned(),
+        )
     }
 }
 
@@ -107,12 +118,49 @@ impl Registry {
             inner,
             next_key: AtomicU64::new(1),
             metrics,
+            changed: Notify::new(),
         }
     }
 
-    /// The snapshot, for data threads.
-    pub(crate) fn table(&self) -> arc_swap::Guard<Arc<Table>> {
-        self.table.load()
+    /// Who answers for a name. Just after another process has handed over, its clients are on their way, and a name that is not there
+    /// yet is waited for.
+    pub(crate) async fn find(&self, kind: Kind, host: &str, prefix: Option<&str>) -> Found {
+        loop {
+            // Made before the look: every change after it is noticed.
+            let changed = self.changed.notified();
+            let found = self.table.load().find(kind, host, prefix);
+            let arrivals = self.rules.arrivals_until.get();
+            let left = arrivals.map(|until| until.saturating_duration_since(Instant::now()));
+            match (found, left) {
+                (Found::Away | Found::Nothing, Some(left)) if !left.is_zero() => {
+                    let _ = tokio::time::timeout(left, changed).await;
+                }
+                (found, _) => return found,
+            }
+        }
+    }
+
+    /// Clients of a process before this one are expected for so long.
+    pub(crate) fn expect_arrivals(&self, patience: Duration) {
+        let _ = self.rules.arrivals_until.set(Instant::now() + patience);
+    }
+
+    /// Runs by another configuration from now on; `account` says what an id may do by it.
+    pub(crate) fn reconfigure(
+        &self,
+        config: &config::Server,
+        account: impl Fn(&str) -> Option<(config::Limits, bool)>,
+    ) {
+        let inner = self.lock();
+        self.rules.expected.replace(config);
+        let status = config.status_prefix.clone().map(Arc::new);
+        self.rules.status_prefix.store(status);
+        for known in inner.accounts.values() {
+            if let Some((limits, load_balance)) = account(&known.id) {
+                known.set(&limits, load_balance);
+            }
+        }
+        self.publish(&inner);
     }
 
     /// The account of an id; made with `make` when it is new.
@@ -152,7 +200,7 @@ impl Registry {
         if let Some(held) = join.and_then(|id| inner.sessions.get(&id))
             && held.session.account.id == account.id
         {
-            if held.session.link_claims() >= u32::from(account.limits.connections) {
+            if held.session.link_claims() >= u32::from(account.limits().connections) {
                 return Err(NotAdmitted::TooManyLinks);
             }
             held.session.link_arrives();
@@ -168,15 +216,15 @@ impl Registry {
             .into_iter()
             .partition(|other| other.link_claims() > 0);
         // With load balancing, as many clients as one may have links: without a bound one user could hold any number of sessions.
-        let most = usize::from(account.limits.connections);
-        if !account.load_balance && !here.is_empty() {
+        let most = usize::from(account.limits().connections);
+        if !account.load_balance() && !here.is_empty() {
             return Err(NotAdmitted::IdInUse);
         }
         if here.len() >= most {
             return Err(NotAdmitted::TooManyLinks);
         }
         // The same client, started again: what it had is free for it now.
-        if !account.load_balance || here.len() + away.len() >= most {
+        if !account.load_balance() || here.len() + away.len() >= most {
             for other in away {
                 inner.end(&other, self);
             }
@@ -277,6 +325,7 @@ impl Registry {
             }
         }
         self.table.store(Arc::new(table));
+        self.changed.notify_waiters();
     }
 }
 
@@ -393,18 +442,15 @@ impl Inner {
             Name::Host(_, host) => (host, host.split('.').next().unwrap_or(host)),
             Name::Prefix(_, prefix) => (prefix, prefix.as_str()),
         };
-        let status = registry
-            .rules
-            .status_prefix
-            .as_ref()
-            .map(HostPrefix::as_str);
-        if status == Some(label) {
+        let status = registry.rules.status_prefix.load();
+        if status.as_deref().map(HostPrefix::as_str) == Some(label) {
             return refuse(
                 taken,
                 format!("{text:?} is the server's status page (statusHostPrefix)"),
             );
         }
         let own = label.eq_ignore_ascii_case(&account.id);
+        let limits = account.limits();
         if !own && registry.rules.expected.expects(label) {
             return refuse(
                 taken,
@@ -412,9 +458,8 @@ impl Inner {
             );
         }
         if !own
-            && !account.limits.host_regex.is_empty()
-            && !account
-                .limits
+            && !limits.host_regex.is_empty()
+            && !limits
                 .host_regex
                 .iter()
                 .any(|regex| regex.is_match(text))
@@ -424,7 +469,7 @@ impl Inner {
                 format!("{text:?} does not match any hostRegex of this client"),
             );
         }
-        let number = account.limits.host_number as usize;
+        let number = limits.host_number as usize;
         let mut distinct: Vec<&str> = self.names_of(&account.id).collect();
         distinct.sort_unstable();
         distinct.dedup();
@@ -478,7 +523,7 @@ fn shares(session: &Session, declared: &ServiceDecl, held: &Held, id: ServiceId)
         .services
         .iter()
         .find(|service| service.declared.id == id);
-    session.account.load_balance
+    session.account.load_balance()
         || declared.load_balance.is_some()
             && other.is_some_and(|other| other.declared.load_balance == declared.load_balance)
 }
@@ -537,7 +582,7 @@ fn names(account: &Account, declared: &ServiceDecl) -> Result<Vec<Name>, Refusal
     }
     let prefix = declared.host_prefix.as_ref().map(|prefix| {
         let id = account.id.to_ascii_lowercase();
-        let with_id = account.limits.host_with_id && prefix.as_str() != id;
+        let with_id = account.limits().host_with_id && prefix.as_str() != id;
         if with_id {
             format!("{id}-{}", prefix.as_str())
         } else {

@@ -30,7 +30,11 @@ pub(crate) async fn visit(worker: Rc<Worker>, stream: net::Stream, address: Sock
 /// A connection whose bytes are readable: from the plain port or out of TLS.
 pub(crate) async fn serve(worker: Rc<Worker>, stream: net::Stream, address: SocketAddr) {
     // The sniffing's state is freed before the long wait of the visit.
-    match Box::pin(understand(&worker, stream, address)).await {
+    let understood = {
+        let _open = worker.server.sniffing.enter();
+        Box::pin(understand(&worker, stream, address)).await
+    };
+    match understood {
         Understood::Nothing => {}
         Understood::Link(stream) => Box::pin(links::accept(&worker, stream, address)).await,
         Understood::Visit(visit, service) => {
@@ -63,7 +67,7 @@ async fn understand(
         classified => Ok::<_, ()>(Some(classified)),
     };
     let classified =
-        match read_until(&mut stream, &mut read, server.config.timeouts.header, sniff).await {
+        match read_until(&mut stream, &mut read, server.timeouts().header, sniff).await {
             Ok(classified) => classified,
             Err(Unread::TooSlow) => {
                 server.metrics.header_timeouts_total.add_one();
@@ -97,11 +101,12 @@ async fn http1(
     address: SocketAddr,
 ) -> Understood {
     let server = &worker.server;
-    let mut sniffer = HeadSniffer::new(Limits::default()).route_by(&server.config.http_mux_header);
+    let live = server.live();
+    let mut sniffer = HeadSniffer::new(Limits::default()).route_by(&live.config.http_mux_header);
     let sniffed = read_until(
         &mut stream,
         &mut read,
-        server.config.timeouts.header,
+        server.timeouts().header,
         |bytes| sniffer.advance(bytes),
     )
     .await;
@@ -156,8 +161,8 @@ async fn http1(
     let (host, prefix) = names(head.authority());
     let found = server
         .registry
-        .table()
-        .find(Kind::Http, &host, prefix.as_deref());
+        .find(Kind::Http, &host, prefix.as_deref())
+        .await;
     let about = About {
         local: stream.local_addr().unwrap_or(address),
         visitor: address,
@@ -181,9 +186,10 @@ async fn http2(
     address: SocketAddr,
 ) -> Understood {
     let server = &worker.server;
+    let live = server.live();
     let sniffing = tokio::time::timeout(
-        server.config.timeouts.header,
-        http2_head(&mut stream, &mut read, &server.config.http_mux_header),
+        server.timeouts().header,
+        http2_head(&mut stream, &mut read, &live.config.http_mux_header),
     );
     let head = match sniffing.await.unwrap_or(Err(Unread::TooSlow)) {
         Ok(head) => head,
@@ -204,8 +210,8 @@ async fn http2(
     let (host, prefix) = names(head.authority.as_ref());
     let found = server
         .registry
-        .table()
-        .find(Kind::Http, &host, prefix.as_deref());
+        .find(Kind::Http, &host, prefix.as_deref())
+        .await;
     let about = About {
         local: stream.local_addr().unwrap_or(address),
         visitor: address,

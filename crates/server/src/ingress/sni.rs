@@ -20,7 +20,11 @@ use crate::{
 
 /// A connection on `sniAddr`.
 pub(crate) async fn visit(worker: Rc<Worker>, stream: net::Stream, address: SocketAddr) {
-    if let Some((visit, service)) = Box::pin(understand(&worker, stream, address)).await {
+    let understood = {
+        let _open = worker.server.sniffing.enter();
+        Box::pin(understand(&worker, stream, address)).await
+    };
+    if let Some((visit, service)) = understood {
         carry(worker, visit, service).await;
     }
 }
@@ -36,7 +40,7 @@ async fn understand(
     let sniffed = read_until(
         &mut stream,
         &mut read,
-        server.config.timeouts.header,
+        server.timeouts().header,
         |bytes| sniffer.advance(bytes),
     )
     .await;
@@ -62,13 +66,16 @@ async fn understand(
         .server_name
         .as_deref()
         .and_then(|name| Authority::parse(name).ok());
-    let found = authority.as_ref().map_or(Found::Nothing, |name| {
-        server.registry.table().find(
-            Kind::Tls,
-            name.name().unwrap_or_default(),
-            name.first_label(),
-        )
-    });
+    let found = match &authority {
+        Some(name) => {
+            let host = name.name().unwrap_or_default();
+            server
+                .registry
+                .find(Kind::Tls, host, name.first_label())
+                .await
+        }
+        None => Found::Nothing,
+    };
     let refusal = match found {
         Found::Service(service) => {
             let about = About {

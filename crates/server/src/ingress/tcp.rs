@@ -5,7 +5,7 @@ use std::{net::SocketAddr, rc::Rc, sync::Arc};
 use net::WorkerHandle;
 use tunnel::StreamProtocol;
 
-use super::{accept_until, udp};
+use super::{accept_until, shares, udp};
 use crate::{
     answer::Form,
     forward::{About, Visit, carry},
@@ -18,7 +18,7 @@ use crate::{
 pub(crate) fn serve_port(workers: &[WorkerHandle], port: &Arc<Port>, sockets: Opened) {
     match sockets {
         Opened::Tcp(listeners) => {
-            for (handle, listener) in workers.iter().zip(listeners) {
+            for (handle, listener) in shares(workers, &listeners) {
                 let port = Arc::clone(port);
                 let _ = handle.spawn(move || async move {
                     let Some(worker) = Worker::current() else {

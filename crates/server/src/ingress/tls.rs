@@ -16,8 +16,10 @@ pub(crate) async fn visit(worker: Rc<Worker>, stream: net::Stream, address: Sock
 
 async fn open(worker: &Worker, stream: net::Stream, address: SocketAddr) -> Option<net::Stream> {
     let server = &worker.server;
-    let acceptor = server.tls.as_ref()?;
-    match tokio::time::timeout(server.config.timeouts.handshake, acceptor.accept(stream)).await {
+    let _open = server.sniffing.enter();
+    let live = server.live();
+    let acceptor = live.tls.as_ref()?;
+    match tokio::time::timeout(server.timeouts().handshake, acceptor.accept(stream)).await {
         Ok(Ok(stream)) => return Some(stream),
         Ok(Err(TlsError::PlainHttp(mut stream))) => {
             tracing::debug!(peer = %address, "plain HTTP was sent to the TLS port");
