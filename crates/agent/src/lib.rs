@@ -20,6 +20,6 @@ mod local;
 mod pages;
 mod udp;
 
-pub use agent::{Client, ClientError, Observer, Status};
+pub use agent::{Client, ClientError, Handoff, NoHandoff, Observer, OnSession, Status};
 pub use dial::DialError;
 pub use pages::status_page;

@@ -21,6 +21,7 @@ mod links;
 mod metrics;
 mod ports;
 mod registry;
+mod reload;
 mod routing;
 mod server;
 mod session;
@@ -29,5 +30,6 @@ mod worker;
 
 pub use egress::inprocess::status_page;
 pub use metrics::{Counter, Gauge, Metrics};
+pub use reload::Difference;
 pub use server::{Observer, Server, StartError};
 pub use snapshot::{ClientSnapshot, ServiceSnapshot, SessionSnapshot, Snapshot};

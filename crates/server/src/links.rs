@@ -1,6 +1,12 @@
 //! A client's link on the server: handshake, admission, the worker it belongs to, and what the client says on it.
 
-use std::{net::SocketAddr, rc::Rc, sync::Arc, sync::PoisonError, time::Duration};
+use std::{
+    cell::Cell,
+    net::SocketAddr,
+    rc::Rc,
+    sync::{Arc, PoisonError},
+    time::{Duration, Instant},
+};
 
 use link::{Accepting, Handler, HandshakeFailure, Link, LinkEnd, LinkOptions, Side};
 use net::LinkTuning;
@@ -157,7 +163,7 @@ async fn enter(
 ) -> Result<Option<Admitted>, HandshakeFailure> {
     if server.stopping.is_triggered() {
         let rejection =
-            Rejection::new(RejectCode::ShuttingDown, "").retry_after(Duration::from_secs(1));
+            Rejection::new(RejectCode::ShuttingDown, "").retry_after(Duration::from_millis(100));
         accepting.refuse(|machine| machine.reject(rejection)).await;
         return Ok(None);
     }
@@ -229,8 +235,10 @@ async fn run(
     let handler = Rc::new(Client {
         server: Arc::clone(server),
         session: Arc::clone(&session),
+        left: Cell::new(false),
     });
-    let (link, driver) = Link::start(stream, &options, handler);
+    let (link, driver) =
+        Link::start(stream, &options, Rc::clone(&handler) as Rc<dyn Handler>);
     worker.add_link(session.key, link.clone());
     session.changed.notify_waiters();
     server.metrics.links_total.add_one();
@@ -240,8 +248,8 @@ async fn run(
         let _open = server.metrics.links_open.enter();
         driver.await
     };
-    worker.remove_link(session.key, &link);
-    session.link_ended(worker.index);
+    handler.leave(worker, &link);
+    worker.remove_leaving(&link);
     match &end {
         LinkEnd::Closed | LinkEnd::PeerClosed => {
             tracing::info!(id = session.account.id, link = grant.link_number, reason = %end, "a client's link is down");
@@ -280,6 +288,8 @@ fn sweep_every(server: &Shared) -> Duration {
 struct Client {
     server: Arc<Shared>,
     session: Arc<Session>,
+    /// It is no link of the session any more.
+    left: Cell<bool>,
 }
 
 impl Handler for Client {
@@ -311,6 +321,14 @@ impl Handler for Client {
 }
 
 impl Client {
+    /// No more streams are opened on the link.
+    fn leave(&self, worker: &Worker, link: &Link) {
+        if !self.left.replace(true) {
+            worker.remove_link(self.session.key, link);
+            self.session.link_ended(worker.index);
+        }
+    }
+
     fn told(&self, link: &Link, message: ControlMessage) {
         let id = &self.session.account.id;
         match message {
@@ -343,6 +361,22 @@ impl Client {
                         link.close();
                     }
                 }
+            }
+            ControlMessage::Leave => {
+                let Some(worker) = Worker::current() else {
+                    return;
+                };
+                tracing::info!(id, streams = link.stream_count(), "a client leaves a link");
+                self.leave(&worker, link);
+                worker.add_leaving(link.clone());
+                let link = link.clone();
+                tokio::task::spawn_local(async move {
+                    let deadline = Instant::now() + LEAVING;
+                    while link.is_open() && link.stream_count() > 0 && Instant::now() < deadline {
+                        tokio::time::sleep(LOOK).await;
+                    }
+                    link.close();
+                });
             }
             ControlMessage::Goodbye(goodbye) => {
                 tracing::info!(id, code = %goodbye.code, message = %goodbye.message, "a client says goodbye");
@@ -388,6 +422,9 @@ const WINDOWS: Windows = Windows {
 };
 /// How long a client that lost its last link keeps its names and ports.
 const GRACE: Duration = Duration::from_secs(15);
+/// How long the streams of a link that its client leaves may go on.
+const LEAVING: Duration = Duration::from_secs(150);
+const LOOK: Duration = Duration::from_millis(20);
 const MOST_SWEEP: Duration = Duration::from_secs(10);
 
 /// Sends a message on all links of this worker.

@@ -12,7 +12,7 @@ use std::{
 
 use arc_swap::ArcSwap;
 use net::{ListenSource, OwnSockets, Shutdown};
-use tunnel::{Message, Refusal, RefusalCode};
+use tunnel::{Message, Refusal, RefusalCode, ServiceId};
 
 use crate::{
     routing::Route,
@@ -214,15 +214,21 @@ impl Ports {
         })
     }
 
-    /// The session no longer serves the port.
-    pub(crate) fn withdraw(&mut self, protocol: Protocol, port: u16, session: SessionKey) {
+    /// The session's service no longer serves the port.
+    pub(crate) fn withdraw(
+        &mut self,
+        protocol: Protocol,
+        port: u16,
+        session: SessionKey,
+        id: ServiceId,
+    ) {
         let Some(held) = self.open.get_mut(&(protocol, port)) else {
             return;
         };
         let mut route = Route::clone(&held.port.route.load());
         route
             .services
-            .retain(|service| service.session.key != session);
+            .retain(|service| service.session.key != session || service.declared.id != id);
         if route.services.is_empty() {
             held.unused_since = Some(Instant::now());
         }

@@ -280,12 +280,15 @@ impl Registry {
         {
             return answers.clone();
         }
-        inner.withdraw(session);
+        let kept = inner.keep(session, wanted);
         let results: Vec<ServiceResult> = wanted
             .iter()
             .map(|declared| ServiceResult {
                 id: declared.id,
-                result: inner.grant(session, declared, self),
+                result: match kept.get(&declared.id) {
+                    Some(granted) => Ok(granted.clone()),
+                    None => inner.grant(session, declared, self),
+                },
             })
             .collect();
         if let Some(held) = inner.sessions.get_mut(&session.id) {
@@ -346,14 +349,48 @@ impl Inner {
         registry.publish(self);
     }
 
+    /// Withdraws what the session serves and does not want any more in the same way; returns what was granted to the rest.
+    fn keep(
+        &mut self,
+        session: &Session,
+        wanted: &[ServiceDecl],
+    ) -> HashMap<ServiceId, Granted> {
+        let Some(held) = self.sessions.get_mut(&session.id) else {
+            return HashMap::new();
+        };
+        held.services
+            .retain(|service| wanted.contains(&service.declared));
+        let granted = |service: &Arc<Service>| {
+            let id = service.declared.id;
+            let endpoints = service.endpoints.get().into_iter().flatten();
+            let port = held.ports.iter().find(|(.., of)| *of == id);
+            let granted = Granted {
+                endpoints: endpoints.map(|text| Endpoint::new(text)).collect(),
+                port: port.map(|(_, port, _)| *port),
+            };
+            (id, granted)
+        };
+        let kept: HashMap<ServiceId, Granted> = held.services.iter().map(granted).collect();
+        held.names.retain(|(_, id)| kept.contains_key(id));
+        let (ports, gone) = std::mem::take(&mut held.ports)
+            .into_iter()
+            .partition(|(.., id)| kept.contains_key(id));
+        held.ports = ports;
+        let gone: Vec<(Protocol, u16, ServiceId)> = gone;
+        for (protocol, port, id) in gone {
+            self.ports.withdraw(protocol, port, session.key, id);
+        }
+        kept
+    }
+
     fn withdraw(&mut self, session: &Session) {
         let Some(held) = self.sessions.get_mut(&session.id) else {
             return;
         };
         held.services.clear();
         held.names.clear();
-        for (protocol, port, _) in std::mem::take(&mut held.ports) {
-            self.ports.withdraw(protocol, port, session.key);
+        for (protocol, port, id) in std::mem::take(&mut held.ports) {
+            self.ports.withdraw(protocol, port, session.key, id);
         }
     }
 

@@ -23,6 +23,7 @@ use crate::{
     ingress, links,
     metrics::{Gauge, Metrics},
     ports::Ports,
+    reload::certificates,
     registry::{Registry, Rules},
     snapshot::Snapshot,
     worker::Worker,
@@ -80,6 +81,8 @@ pub(crate) struct Live {
     pub(crate) keys: Keys,
     pub(crate) auth_api: Option<AuthApi>,
     pub(crate) tls: Option<TlsAcceptor>,
+    /// What the certificate files held.
+    pub(crate) certificates: Vec<Vec<u8>>,
 }
 
 impl Live {
@@ -94,6 +97,7 @@ impl Live {
         Ok(Self {
             keys: Keys::new(&config)?,
             tls: acceptor(&config)?,
+            certificates: certificates(&config),
             auth_api,
             config,
         })

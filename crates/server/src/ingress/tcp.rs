@@ -1,6 +1,6 @@
 //! Ports of TCP services: whoever connects is brought to the service; not a byte is read before.
 
-use std::{net::SocketAddr, rc::Rc, sync::Arc};
+use std::{net::SocketAddr, rc::Rc, sync::Arc, time::Duration};
 
 use net::WorkerHandle;
 use tunnel::StreamProtocol;
@@ -11,6 +11,7 @@ use crate::{
     forward::{About, Visit, carry},
     metrics::Counted,
     ports::{Opened, Port},
+    session::Service,
     worker::Worker,
 };
 
@@ -40,15 +41,36 @@ pub(crate) fn serve_port(workers: &[WorkerHandle], port: &Arc<Port>, sockets: Op
 /// Not an `async fn`: its state would be one more layer around that of every idle visitor.
 fn visit(
     worker: Rc<Worker>,
-    port: &Port,
+    port: &Arc<Port>,
     stream: net::Stream,
     address: SocketAddr,
 ) -> Option<impl Future<Output = ()> + use<>> {
     let Some(service) = port.route.load().pick().cloned() else {
-        worker.server.metrics.client_away_total.add_one();
-        stream.abort();
+        tokio::task::spawn_local(wait(worker, Arc::clone(port), stream, address));
         return None;
     };
+    Some(begin(worker, stream, address, service))
+}
+
+/// A client that changes its services leaves a port without one for a moment.
+async fn wait(worker: Rc<Worker>, port: Arc<Port>, stream: net::Stream, address: SocketAddr) {
+    for _ in 0..LOOKS {
+        tokio::time::sleep(LOOK_AFTER).await;
+        let service = port.route.load().pick().cloned();
+        if let Some(service) = service {
+            return begin(worker, stream, address, service).await;
+        }
+    }
+    worker.server.metrics.client_away_total.add_one();
+    stream.abort();
+}
+
+fn begin(
+    worker: Rc<Worker>,
+    stream: net::Stream,
+    address: SocketAddr,
+    service: Arc<Service>,
+) -> impl Future<Output = ()> + use<> {
     let about = About {
         visitor: address,
         local: stream.local_addr().unwrap_or(address),
@@ -62,5 +84,8 @@ fn visit(
         head: Vec::new(),
         about: Box::new(about),
     };
-    Some(carry(worker, visit, service))
+    carry(worker, visit, service)
 }
+
+const LOOKS: u32 = 10;
+const LOOK_AFTER: Duration = Duration::from_millis(10);
