@@ -193,7 +193,9 @@ impl Client {
         on_session: Option<OnSession>,
     ) -> Result<Self, ClientError> {
         // A server may still be configured otherwise than the session's.
-        let before = before.filter(|before| config.remotes.contains(&before.remote));
+        let before = before.filter(|before| {
+            config.remote_api.is_some() || config.remotes.contains(&before.remote)
+        });
         let generation = before.as_ref().map_or(0, |before| {
             // Leaves room for what the other process has declared since.
             before.generation.wrapping_add(GENERATIONS)
@@ -280,7 +282,9 @@ impl Client {
             let known = std::mem::take(&mut status.services);
             let entry = |service: &Service| {
                 let (name, local) = (&service.name, service.local.to_string());
-                let same = known.iter().find(|known| known.0 == *name && known.1 == local);
+                let same = known
+                    .iter()
+                    .find(|known| known.0 == *name && known.1 == local);
                 same.cloned().unwrap_or_else(|| unanswered(service))
             };
             status.services = services.iter().map(entry).collect();

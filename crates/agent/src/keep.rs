@@ -360,8 +360,8 @@ async fn run(
         std::future::pending::<()>().await;
     };
     tokio::select! {
-        _ = running => false,
-        () = redeclare => false,
+        // First: a server that has nothing left may close the link right after it has asked to replace it.
+        biased;
         () = handler.drained.notified() => {
             // It is no reason to stay with this server, if another can be had.
             if counted.replace(false) {
@@ -378,6 +378,8 @@ async fn run(
             });
             true
         }
+        _ = running => false,
+        () = redeclare => false,
     }
 }
 
@@ -453,8 +455,9 @@ impl Server {
         let offer = self.agent.shared.offer.load();
         let mut status = lock(&self.agent.shared.status);
         for result in results {
-            let Some(entry) =
-                offer.index(result.id).and_then(|index| status.services.get_mut(index))
+            let Some(entry) = offer
+                .index(result.id)
+                .and_then(|index| status.services.get_mut(index))
             else {
                 continue;
             };

@@ -40,7 +40,8 @@ impl Pacer {
 
     /// Another limit from now on; 0 counts as 1.
     pub fn set(&self, bytes_per_second: u64) {
-        self.bytes_per_second.store(bytes_per_second.max(1), Relaxed);
+        self.bytes_per_second
+            .store(bytes_per_second.max(1), Relaxed);
     }
 
     fn rate(&self) -> u64 {

@@ -9,7 +9,9 @@ pub fn take_inherited_sockets() -> Vec<(String, OwnedFd)> {
     use std::sync::atomic::{AtomicBool, Ordering};
     static TAKEN: AtomicBool = AtomicBool::new(false);
     let mine = env::var("LISTEN_PID").is_ok_and(|pid| pid == std::process::id().to_string());
-    let count = env::var("LISTEN_FDS").ok().and_then(|text| text.parse::<i32>().ok());
+    let count = env::var("LISTEN_FDS")
+        .ok()
+        .and_then(|text| text.parse::<i32>().ok());
     let Some(count) = count.filter(|count| mine && (1..=MOST).contains(count)) else {
         return Vec::new();
     };

@@ -14,8 +14,7 @@ pub trait ListenSource: Send + Sync {
     ///
     /// # Errors
     /// As [`listen_tcp_group`].
-    fn tcp(&self, option: &str, address: SocketAddr, count: usize)
-    -> io::Result<Vec<TcpListener>>;
+    fn tcp(&self, option: &str, address: SocketAddr, count: usize) -> io::Result<Vec<TcpListener>>;
 
     /// UDP sockets in the same way.
     ///

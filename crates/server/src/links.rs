@@ -237,8 +237,7 @@ async fn run(
         session: Arc::clone(&session),
         left: Cell::new(false),
     });
-    let (link, driver) =
-        Link::start(stream, &options, Rc::clone(&handler) as Rc<dyn Handler>);
+    let (link, driver) = Link::start(stream, &options, Rc::clone(&handler) as Rc<dyn Handler>);
     worker.add_link(session.key, link.clone());
     session.changed.notify_waiters();
     server.metrics.links_total.add_one();

@@ -206,9 +206,7 @@ impl Ports {
             Protocol::Tcp => Opened::Tcp(self.sockets.tcp("", address, self.workers)?),
             Protocol::Udp => {
                 let mut sockets = self.sockets.udp("", address, 1)?;
-                let socket = sockets
-                    .pop()
-                    .ok_or(io::ErrorKind::AddrNotAvailable)?;
+                let socket = sockets.pop().ok_or(io::ErrorKind::AddrNotAvailable)?;
                 Opened::Udp(socket)
             }
         })

@@ -350,11 +350,7 @@ impl Inner {
     }
 
     /// Withdraws what the session serves and does not want any more in the same way; returns what was granted to the rest.
-    fn keep(
-        &mut self,
-        session: &Session,
-        wanted: &[ServiceDecl],
-    ) -> HashMap<ServiceId, Granted> {
+    fn keep(&mut self, session: &Session, wanted: &[ServiceDecl]) -> HashMap<ServiceId, Granted> {
         let Some(held) = self.sessions.get_mut(&session.id) else {
             return HashMap::new();
         };
@@ -496,10 +492,7 @@ impl Inner {
         }
         if !own
             && !limits.host_regex.is_empty()
-            && !limits
-                .host_regex
-                .iter()
-                .any(|regex| regex.is_match(text))
+            && !limits.host_regex.iter().any(|regex| regex.is_match(text))
         {
             return refuse(
                 RefusalCode::HostNotAllowed,

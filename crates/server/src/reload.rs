@@ -47,13 +47,22 @@ impl Server {
                 found.changes.push(name.to_owned());
             }
         };
-        in_place("allowAnyClient", old.allow_any_client != new.allow_any_client);
+        in_place(
+            "allowAnyClient",
+            old.allow_any_client != new.allow_any_client,
+        );
         in_place("authAPI", old.auth_api != new.auth_api);
-        in_place("the limits of other clients", differ(&old.defaults, &new.defaults));
+        in_place(
+            "the limits of other clients",
+            differ(&old.defaults, &new.defaults),
+        );
         in_place("loadBalance", old.load_balance != new.load_balance);
         in_place("httpMUXHeader", old.http_mux_header != new.http_mux_header);
         in_place("timeouts", old.timeouts != new.timeouts);
-        in_place("reconnectTimes, reconnectDuration", old.throttle != new.throttle);
+        in_place(
+            "reconnectTimes, reconnectDuration",
+            old.throttle != new.throttle,
+        );
         in_place("statusHostPrefix", old.status_prefix != new.status_prefix);
         let files = old.certificates != new.certificates;
         let tls = files || old.tls_min_version != new.tls_min_version;

@@ -23,8 +23,8 @@ use crate::{
     ingress, links,
     metrics::{Gauge, Metrics},
     ports::Ports,
-    reload::certificates,
     registry::{Registry, Rules},
+    reload::certificates,
     snapshot::Snapshot,
     worker::Worker,
 };
@@ -265,8 +265,15 @@ impl Server {
     pub fn left(&self) -> (u64, u64) {
         let shared = &self.shared;
         // A UDP visitor has no connection, but a stream.
-        let visits = shared.metrics.visitors_open.get().max(shared.metrics.streams_open.get());
-        (visits + shared.sniffing.get(), shared.metrics.links_open.get())
+        let visits = shared
+            .metrics
+            .visitors_open
+            .get()
+            .max(shared.metrics.streams_open.get());
+        (
+            visits + shared.sniffing.get(),
+            shared.metrics.links_open.get(),
+        )
     }
 
     /// The server's state, for status and metrics; callable from any thread.

@@ -148,11 +148,15 @@ pub fn ask(key: &str, ask: Ask, patience: Duration) -> Result<Answer, AskError> 
     let stream = there
         .next()
         .ok_or_else(|| AskError::NotRunning(key.to_owned()))?;
-    exchange(&stream, key, ask, patience)
-        .map_err(|error| AskError::NoAnswer(key.to_owned(), error))
+    exchange(&stream, key, ask, patience).map_err(|error| AskError::NoAnswer(key.to_owned(), error))
 }
 
-fn exchange(mut stream: &UnixStream, key: &str, ask: Ask, patience: Duration) -> io::Result<Answer> {
+fn exchange(
+    mut stream: &UnixStream,
+    key: &str,
+    ask: Ask,
+    patience: Duration,
+) -> io::Result<Answer> {
     stream.set_read_timeout(Some(patience))?;
     let question = Question {
         key: key.to_owned(),
@@ -238,7 +242,11 @@ impl Conn {
         };
         if let Ok(adopt) = serde_json::from_slice::<Adopt>(&self.input[..end]) {
             self.asked = true;
-            return if adopt.key == key { Heard::Adopt(adopt) } else { Heard::Gone };
+            return if adopt.key == key {
+                Heard::Adopt(adopt)
+            } else {
+                Heard::Gone
+            };
         }
         match serde_json::from_slice::<Question>(&self.input[..end]) {
             Ok(question) if question.key == key => {

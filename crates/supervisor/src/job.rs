@@ -62,7 +62,9 @@ struct Check {
 #[derive(Clone, Debug)]
 enum Step {
     /// Its worker was asked.
-    Answering { until: Instant },
+    Answering {
+        until: Instant,
+    },
     /// It needs another worker.
     Replacing,
     /// That worker starts.

@@ -30,9 +30,7 @@ mod sockets;
 mod unit;
 mod worker;
 
-pub use control::{
-    Answer, Ask, AskError, ListenerStatus, Status, UnitStatus, WorkerStatus, ask,
-};
+pub use control::{Answer, Ask, AskError, ListenerStatus, Status, UnitStatus, WorkerStatus, ask};
 pub use message::{Checked, Outcome, UnitSpec};
 pub use place::PlaceError;
 pub use resume::{HANDOVER, is_resumed};

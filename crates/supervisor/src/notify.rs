@@ -20,11 +20,15 @@ impl Notify {
     /// From the environment: `NOTIFY_SOCKET`, `WATCHDOG_USEC`, `WATCHDOG_PID`.
     #[must_use]
     pub(crate) fn from_env() -> Self {
-        let to = env::var("NOTIFY_SOCKET").ok().and_then(|path| open(&path).ok());
+        let to = env::var("NOTIFY_SOCKET")
+            .ok()
+            .and_then(|path| open(&path).ok());
         let mine = env::var("WATCHDOG_PID")
             .ok()
             .is_none_or(|pid| pid == std::process::id().to_string());
-        let usec = env::var("WATCHDOG_USEC").ok().and_then(|text| text.parse().ok());
+        let usec = env::var("WATCHDOG_USEC")
+            .ok()
+            .and_then(|text| text.parse().ok());
         let watchdog = usec
             .filter(|usec| mine && *usec > 0)
             .map(Duration::from_micros);

@@ -36,7 +36,11 @@ pub const HANDOVER: u32 = 1;
 #[derive(Debug, Serialize, Deserialize)]
 enum Part {
     /// The control socket and the lock come with it.
-    Head { uptime_ms: u64, next_worker: u64 },
+    Head {
+        uptime_ms: u64,
+        next_worker: u64,
+        key: String,
+    },
     /// A configuration; what follows belongs to it.
     Unit {
         spec: UnitSpec,
@@ -94,6 +98,7 @@ fn send(supervisor: &Supervisor, askers: &[ConnId]) -> io::Result<Channel> {
         &Part::Head {
             uptime_ms: millis(supervisor.started.elapsed()),
             next_worker: supervisor.next_worker,
+            key: supervisor.place.key.clone(),
         },
         &[supervisor.listener.as_fd(), supervisor.lock.as_fd()],
     )?;
@@ -146,7 +151,9 @@ pub(crate) fn taken() -> Result<Option<Channel>, SupervisorError> {
     }
     let channel = Channel::from_stdin()?;
     if channel.is_none() {
-        tracing::warn!("{RESUME} is set although there is nothing to take over; it is for gt itself");
+        tracing::warn!(
+            "{RESUME} is set although there is nothing to take over; it is for gt itself"
+        );
     }
     Ok(channel)
 }
@@ -164,12 +171,20 @@ pub(crate) fn supervisor(
 ) -> Result<Supervisor, SupervisorError> {
     let bad = |what: &str| SupervisorError::Resume(what.to_owned());
     let (head, mut fds) = next(&from)?;
-    let (Part::Head { uptime_ms, next_worker }, Some(lock), Some(listener)) =
-        (head, fds.pop(), fds.pop())
+    let (
+        Part::Head {
+            uptime_ms,
+            next_worker,
+            key,
+        },
+        Some(lock),
+        Some(listener),
+    ) = (head, fds.pop(), fds.pop())
     else {
         return Err(bad("it does not begin with its head"));
     };
-    let place = Place::make(&options.key)?;
+    let place = Place::make(&key)?;
+    let options = Options { key, ..options };
     let listener = UnixListener::from(listener);
     let mut supervisor = Supervisor::with(options, signals, place, File::from(lock), listener);
     let now = Instant::now();
@@ -182,7 +197,15 @@ pub(crate) fn supervisor(
         let unit = supervisor.units.last_mut();
         match (part, unit) {
             (Part::End, _) => break,
-            (Part::Unit { spec, generation, handoff, ever_ready }, _) => {
+            (
+                Part::Unit {
+                    spec,
+                    generation,
+                    handoff,
+                    ever_ready,
+                },
+                _,
+            ) => {
                 supervisor.units.push(Unit {
                     generation,
                     handoff,
@@ -190,7 +213,17 @@ pub(crate) fn supervisor(
                     ..Unit::new(spec)
                 });
             }
-            (Part::Worker { id, generation, pid, leaving_ms, age_ms, what }, Some(unit)) => {
+            (
+                Part::Worker {
+                    id,
+                    generation,
+                    pid,
+                    leaving_ms,
+                    age_ms,
+                    what,
+                },
+                Some(unit),
+            ) => {
                 let age = Duration::from_millis(age_ms);
                 let state = match leaving_ms {
                     Some(ms) => State::Leaving {
@@ -203,12 +236,16 @@ pub(crate) fn supervisor(
                     id: WorkerId(id),
                     generation,
                     pid: Pid::from_raw(pid).ok_or_else(|| bad("a worker has no process"))?,
-                    channel: Channel::from_fd(fds.pop().ok_or_else(|| bad("a channel is missing"))?),
+                    channel: Channel::from_fd(
+                        fds.pop().ok_or_else(|| bad("a channel is missing"))?,
+                    ),
                     closed: false,
                     child: true,
                     state,
                     since: ago(age_ms),
-                    started: SystemTime::now().checked_sub(age).unwrap_or(SystemTime::UNIX_EPOCH),
+                    started: SystemTime::now()
+                        .checked_sub(age)
+                        .unwrap_or(SystemTime::UNIX_EPOCH),
                     what,
                     busy: None,
                     failed: None,
@@ -222,7 +259,9 @@ pub(crate) fn supervisor(
                 if let Some(fd) = fds.pop() {
                     // Numbers of this image begin at 1.
                     let id = ConnId(u64::MAX - askers.len() as u64);
-                    supervisor.conns.push(Conn::new(id, UnixStream::from(fd), true, now));
+                    supervisor
+                        .conns
+                        .push(Conn::new(id, UnixStream::from(fd), true, now));
                     askers.push(id);
                 }
             }
@@ -231,7 +270,11 @@ pub(crate) fn supervisor(
     }
     // Configurations that came or went meanwhile.
     for spec in supervisor.options.units.clone() {
-        if !supervisor.units.iter().any(|unit| unit.spec.name == spec.name) {
+        if !supervisor
+            .units
+            .iter()
+            .any(|unit| unit.spec.name == spec.name)
+        {
             supervisor.units.push(Unit::new(spec));
         }
     }

@@ -16,15 +16,13 @@ use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     process::{Pid, WaitOptions, WaitStatus, wait},
 };
-use signal_hook::consts::signal::{
-    SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2,
-};
+use signal_hook::consts::signal::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 
 use crate::{
     channel::{Channel, MOST_FDS},
     control::{
-        Adopt, Answer, Ask, Conn, ConnId, Heard, ListenerStatus, MOST_CONNECTIONS, QUESTION_TIME, Status,
-        UnitStatus, WorkerStatus, failed,
+        Adopt, Answer, Ask, Conn, ConnId, Heard, ListenerStatus, MOST_CONNECTIONS, QUESTION_TIME,
+        Status, UnitStatus, WorkerStatus, failed,
     },
     job::{Job, Kind},
     message::{Protocol, SocketName, ToSupervisor, ToWorker, UnitSpec},
@@ -178,9 +176,9 @@ impl Supervisor {
         loop {
             self.wait()?;
             self.hear_workers();
-            if self.signalled(SIGCHLD) {
-                self.reap();
-            }
+            // Always: a child may have ended while this process became another program.
+            self.signalled(SIGCHLD);
+            self.reap();
             if [SIGTERM, SIGINT, SIGQUIT]
                 .into_iter()
                 .fold(false, |any, signal| self.signalled(signal) || any)
@@ -316,7 +314,9 @@ impl Supervisor {
     fn hear_worker(&mut self, index: usize, id: WorkerId) {
         // Bounded: one worker must not keep the loop from the others.
         for _ in 0..MOST_MESSAGES {
-            let Some(worker) = self.units[index].worker_mut(id).filter(|worker| !worker.closed)
+            let Some(worker) = self.units[index]
+                .worker_mut(id)
+                .filter(|worker| !worker.closed)
             else {
                 return;
             };
@@ -409,9 +409,9 @@ impl Supervisor {
             error: Some((error.raw_os_error().unwrap_or(0), error.to_string())),
             more: false,
         };
-        let leaving = unit
-            .worker(id)
-            .is_none_or(|worker| matches!(worker.state, State::Leaving { .. } | State::Ending { .. }));
+        let leaving = unit.worker(id).is_none_or(|worker| {
+            matches!(worker.state, State::Leaving { .. } | State::Ending { .. })
+        });
         if leaving {
             let error = io::Error::other("another worker serves now");
             if let Some(worker) = unit.worker(id) {
@@ -463,7 +463,9 @@ impl Supervisor {
         };
         // Its last words.
         self.hear_worker(index, id);
-        let code = status.exit_status().and_then(|code| u8::try_from(code).ok());
+        let code = status
+            .exit_status()
+            .and_then(|code| u8::try_from(code).ok());
         self.ended(index, id, &describe(status), code);
     }
 
@@ -488,11 +490,21 @@ impl Supervisor {
                 true
             }
             State::Starting { .. } | State::Ready => {
-                tracing::warn!(pid = raw, unit = unit.spec.name, why, "a worker did not start");
+                tracing::warn!(
+                    pid = raw,
+                    unit = unit.spec.name,
+                    why,
+                    "a worker did not start"
+                );
                 unit.active().is_none()
             }
             State::Leaving { .. } | State::Ending { .. } => {
-                tracing::info!(pid = raw, unit = unit.spec.name, end, "an old worker has ended");
+                tracing::info!(
+                    pid = raw,
+                    unit = unit.spec.name,
+                    end,
+                    "an old worker has ended"
+                );
                 false
             }
         };
@@ -652,11 +664,7 @@ impl Supervisor {
 
     fn answer_one(&mut self, asker: Option<ConnId>, text: &str) {
         let answer = failed(text);
-        for conn in self
-            .conns
-            .iter_mut()
-            .filter(|conn| Some(conn.id) == asker)
-        {
+        for conn in self.conns.iter_mut().filter(|conn| Some(conn.id) == asker) {
             conn.answer(&answer);
         }
         self.conns.retain(|conn| Some(conn.id) != asker);

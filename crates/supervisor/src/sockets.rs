@@ -48,10 +48,7 @@ impl Sockets {
             };
             self.put(name.clone(), sockets, None, now);
         }
-        let group = self
-            .groups
-            .get_mut(name)
-            .ok_or(io::ErrorKind::NotFound)?;
+        let group = self.groups.get_mut(name).ok_or(io::ErrorKind::NotFound)?;
         group.claims.insert(worker);
         Ok(group.sockets.iter().map(AsFd::as_fd).collect())
     }
@@ -261,7 +258,13 @@ mod tests {
             .claim(WorkerId(1), &by_address, 4, &mut given, now)
             .expect("given");
         sockets
-            .claim(WorkerId(1), &name("tlsAddr", "0.0.0.0:443"), 4, &mut given, now)
+            .claim(
+                WorkerId(1),
+                &name("tlsAddr", "0.0.0.0:443"),
+                4,
+                &mut given,
+                now,
+            )
             .expect("given");
         assert!(given.is_empty());
     }

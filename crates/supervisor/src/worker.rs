@@ -100,7 +100,9 @@ impl Supervised {
     /// When standard input is nothing of the kind, or the supervisor is gone.
     pub fn from_stdin() -> io::Result<(Self, Hello, mpsc::Receiver<Command>)> {
         let channel = Channel::from_stdin()?.ok_or_else(|| {
-            io::Error::other("standard input is no way to a supervisor: gt starts its workers itself")
+            io::Error::other(
+                "standard input is no way to a supervisor: gt starts its workers itself",
+            )
         })?;
         Self::over(channel)
     }
@@ -228,7 +230,8 @@ impl Supervised {
             }
             if left.is_zero() {
                 answers.remove(&id);
-                let error = io::Error::new(io::ErrorKind::TimedOut, "the supervisor does not answer");
+                let error =
+                    io::Error::new(io::ErrorKind::TimedOut, "the supervisor does not answer");
                 return Err(error);
             }
             answers = inner
@@ -271,12 +274,7 @@ impl Supervised {
 }
 
 impl ListenSource for Supervised {
-    fn tcp(
-        &self,
-        option: &str,
-        address: SocketAddr,
-        count: usize,
-    ) -> io::Result<Vec<TcpListener>> {
+    fn tcp(&self, option: &str, address: SocketAddr, count: usize) -> io::Result<Vec<TcpListener>> {
         let own = || OwnSockets.tcp(option, address, count);
         self.open(name(option, Protocol::Tcp, address), count, own)
     }
@@ -310,7 +308,9 @@ impl Inner {
         while !self.orphaned.load(SeqCst) {
             let sent = lock(&self.channel).send(message, &[]);
             match sent {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock && Instant::now() < until => {
+                Err(error)
+                    if error.kind() == io::ErrorKind::WouldBlock && Instant::now() < until =>
+                {
                     thread::sleep(Duration::from_millis(5));
                 }
                 Err(error) => {
@@ -335,7 +335,9 @@ impl Inner {
                     }
                 }
                 Ok(None) | Err(_) => {
-                    tracing::error!("the supervisor is gone; this worker goes on until there is another one");
+                    tracing::error!(
+                        "the supervisor is gone; this worker goes on until there is another one"
+                    );
                     self.orphaned.store(true, SeqCst);
                     self.answered.notify_all();
                     let Some(next) = self.look_for_another() else {
@@ -444,7 +446,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 fn shortened(text: &str) -> String {
     let mut text = text.to_owned();
     if text.len() > LONGEST_TEXT {
-        let end = (0..=LONGEST_TEXT).rev().find(|end| text.is_char_boundary(*end));
+        let end = (0..=LONGEST_TEXT)
+            .rev()
+            .find(|end| text.is_char_boundary(*end));
         text.truncate(end.unwrap_or(0));
         text.push('…');
     }
@@ -456,7 +460,9 @@ fn few(mut lines: Vec<String>) -> Vec<String> {
     lines.truncate(MOST_LINES);
     for line in &mut lines {
         if line.len() > LONGEST_LINE {
-            let end = (0..=LONGEST_LINE).rev().find(|end| line.is_char_boundary(*end));
+            let end = (0..=LONGEST_LINE)
+                .rev()
+                .find(|end| line.is_char_boundary(*end));
             line.truncate(end.unwrap_or(0));
             line.push('…');
         }

@@ -66,15 +66,15 @@ async fn understand(
         Classified::NeedMore => Ok(None),
         classified => Ok::<_, ()>(Some(classified)),
     };
-    let classified =
-        match read_until(&mut stream, &mut read, server.timeouts().header, sniff).await {
-            Ok(classified) => classified,
-            Err(Unread::TooSlow) => {
-                server.metrics.header_timeouts_total.add_one();
-                return Understood::Nothing;
-            }
-            Err(_) => return Understood::Nothing,
-        };
+    let classified = match read_until(&mut stream, &mut read, server.timeouts().header, sniff).await
+    {
+        Ok(classified) => classified,
+        Err(Unread::TooSlow) => {
+            server.metrics.header_timeouts_total.add_one();
+            return Understood::Nothing;
+        }
+        Err(_) => return Understood::Nothing,
+    };
     match classified {
         Classified::Link => Understood::Link(stream.with_prefix(read)),
         Classified::Http1 => http1(worker, stream, read, address).await,
@@ -103,12 +103,9 @@ async fn http1(
     let server = &worker.server;
     let live = server.live();
     let mut sniffer = HeadSniffer::new(Limits::default()).route_by(&live.config.http_mux_header);
-    let sniffed = read_until(
-        &mut stream,
-        &mut read,
-        server.timeouts().header,
-        |bytes| sniffer.advance(bytes),
-    )
+    let sniffed = read_until(&mut stream, &mut read, server.timeouts().header, |bytes| {
+        sniffer.advance(bytes)
+    })
     .await;
     let head = match sniffed {
         Ok(head) => head,

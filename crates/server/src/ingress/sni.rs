@@ -37,12 +37,9 @@ async fn understand(
     let server = &worker.server;
     let mut sniffer = HelloSniffer::new(Limits::default());
     let mut read = Vec::new();
-    let sniffed = read_until(
-        &mut stream,
-        &mut read,
-        server.timeouts().header,
-        |bytes| sniffer.advance(bytes),
-    )
+    let sniffed = read_until(&mut stream, &mut read, server.timeouts().header, |bytes| {
+        sniffer.advance(bytes)
+    })
     .await;
     let hello = match sniffed {
         Ok(hello) => hello,

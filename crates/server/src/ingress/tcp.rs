@@ -54,11 +54,14 @@ fn visit(
 
 /// A client that changes its services leaves a port without one for a moment.
 async fn wait(worker: Rc<Worker>, port: Arc<Port>, stream: net::Stream, address: SocketAddr) {
+    let open = worker.server.sniffing.enter();
     for _ in 0..LOOKS {
         tokio::time::sleep(LOOK_AFTER).await;
         let service = port.route.load().pick().cloned();
         if let Some(service) = service {
-            return begin(worker, stream, address, service).await;
+            let begun = begin(Rc::clone(&worker), stream, address, service);
+            drop(open);
+            return begun.await;
         }
     }
     worker.server.metrics.client_away_total.add_one();
