@@ -139,6 +139,8 @@ impl<'a> Worker<'a> {
         &mut self,
         mut commands: mpsc::UnboundedReceiver<Command>,
     ) -> Result<Duration, RunError> {
+        // Who comes from the process before, and has not come yet.
+        let mut settling = false;
         loop {
             let refused = async {
                 match &self.running {
@@ -153,16 +155,26 @@ impl<'a> Worker<'a> {
                 }
                 error = refused => return Err(error.into()),
                 command = commands.recv() => command,
+                () = tokio::time::sleep(SETTLE_LOOK), if settling => {
+                    if self.has_settled() {
+                        settling = false;
+                        self.supervised.settled();
+                    }
+                    continue;
+                }
             };
             match command {
-                Some(Command::Go) => {
+                Some(Command::Go(handoff)) => {
                     if let Running::Server(server) = &mut self.running {
                         if self.takes_over {
-                            server.take_over();
+                            server.take_over(handoff.as_deref().and_then(ids_from));
                         } else {
                             server.serve();
                         }
+                        // If this process dies, nobody can say who its clients were.
+                        self.supervised.hand_off(UNKNOWN);
                     }
+                    settling = true;
                 }
                 Some(Command::Drain(deadline)) => {
                     self.drain(deadline, &mut commands).await;
@@ -188,7 +200,10 @@ impl<'a> Worker<'a> {
         let began = Instant::now();
         self.api = None;
         match &self.running {
-            Running::Server(server) => server.leave(deadline),
+            Running::Server(server) => {
+                server.leave(deadline);
+                self.supervised.hand_off(&ids_to(&server.clients()));
+            }
             Running::Client(client, _) => client.leave(),
         }
         self.supervised.stopped();
@@ -231,6 +246,13 @@ impl<'a> Worker<'a> {
             if now >= deadline {
                 return tracing::warn!(visits, "the time is over; what still runs here is cut off");
             }
+        }
+    }
+
+    fn has_settled(&self) -> bool {
+        match &self.running {
+            Running::Server(server) => server.has_settled(),
+            Running::Client(..) => true,
         }
     }
 
@@ -296,9 +318,33 @@ impl<'a> Worker<'a> {
     }
 }
 
+/// What a server leaves for its next process: the ids of its clients, one a line; nothing but a star where they are too many.
+fn ids_to(ids: &[String]) -> String {
+    let text = format!("ids\n{}", ids.join("\n"));
+    if text.len() > LONGEST_HANDOFF {
+        UNKNOWN.to_owned()
+    } else {
+        text
+    }
+}
+
+fn ids_from(text: &str) -> Option<Vec<String>> {
+    let mut lines = text.lines();
+    let known = lines.next() == Some("ids");
+    known.then(|| {
+        lines
+            .filter(|line| !line.is_empty())
+            .map(str::to_owned)
+            .collect()
+    })
+}
+
+const UNKNOWN: &str = "*";
+const LONGEST_HANDOFF: usize = 16 << 10;
 /// What a client may take to reach its server before the process it replaces is told to leave.
 const CONNECT: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(5);
 const DRAIN_LOOK: Duration = Duration::from_millis(50);
+const SETTLE_LOOK: Duration = Duration::from_millis(5);
 const LINGER: Duration = Duration::from_millis(500);
 const TELL: Duration = Duration::from_secs(1);

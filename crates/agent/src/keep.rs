@@ -520,7 +520,7 @@ const WINDOWS: Windows = Windows {
 /// A link that was up for so long was good: the next break is a new one.
 const GOOD: Duration = Duration::from_secs(10);
 /// A server that wants a link replaced sooner than this after it came up has to wait for it.
-const MOVED_SOON: Duration = Duration::from_millis(100);
+const MOVED_SOON: Duration = Duration::from_millis(50);
 /// After its deadline a server ends the link by itself; this end does so then.
 const OVERTIME: Duration = Duration::from_secs(5);
 /// The longest that a link that is being replaced may finish its visits.

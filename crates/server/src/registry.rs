@@ -2,7 +2,7 @@
 //! services, never for a visitor.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     net::SocketAddr,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
@@ -39,8 +39,13 @@ pub(crate) struct Rules {
     pub(crate) sni: Option<SocketAddr>,
     /// Belongs to the server itself.
     pub(crate) status_prefix: ArcSwapOption<HostPrefix>,
-    /// Until then clients of a process before this one are on their way: whoever asks for a name that is not there yet waits for it.
-    pub(crate) arrivals_until: OnceLock<Instant>,
+}
+
+/// Clients of a process before this one, which are on their way.
+struct Arrivals {
+    until: Instant,
+    /// Their ids, if they are known.
+    missing: Option<HashSet<String>>,
 }
 
 pub(crate) struct Registry {
@@ -51,6 +56,8 @@ pub(crate) struct Registry {
     metrics: Arc<Metrics>,
     /// The table was replaced.
     changed: Notify,
+    /// While they come, whoever asks for a name that is not there yet waits for it.
+    arrivals: ArcSwapOption<Arrivals>,
 }
 
 #[derive(Default)]
@@ -119,6 +126,7 @@ impl Registry {
             next_key: AtomicU64::new(1),
             metrics,
             changed: Notify::new(),
+            arrivals: ArcSwapOption::empty(),
         }
     }
 
@@ -129,8 +137,10 @@ impl Registry {
             // Made before the look: every change after it is noticed.
             let changed = self.changed.notified();
             let found = self.table.load().find(kind, host, prefix);
-            let arrivals = self.rules.arrivals_until.get();
-            let left = arrivals.map(|until| until.saturating_duration_since(Instant::now()));
+            let arrivals = self.arrivals.load();
+            let until = arrivals.as_ref().map(|arrivals| arrivals.until);
+            drop(arrivals);
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
             match (found, left) {
                 (Found::Away | Found::Nothing, Some(left)) if !left.is_zero() => {
                     let _ = tokio::time::timeout(left, changed).await;
@@ -140,9 +150,56 @@ impl Registry {
         }
     }
 
-    /// Clients of a process before this one are expected for so long.
-    pub(crate) fn expect_arrivals(&self, patience: Duration) {
-        let _ = self.rules.arrivals_until.set(Instant::now() + patience);
+    /// The clients with these ids come from a process before this one, within `patience`; any client if the ids are not known.
+    pub(crate) fn expect_arrivals(&self, ids: Option<HashSet<String>>, patience: Duration) {
+        if ids.as_ref().is_some_and(HashSet::is_empty) {
+            return;
+        }
+        self.arrivals.store(Some(Arc::new(Arrivals {
+            until: Instant::now() + patience,
+            missing: ids,
+        })));
+    }
+
+    /// Whether all of them have come, or their time is over.
+    pub(crate) fn have_arrived(&self) -> bool {
+        let arrivals = self.arrivals.load();
+        arrivals
+            .as_ref()
+            .is_none_or(|arrivals| Instant::now() >= arrivals.until)
+    }
+
+    /// A client has said what it serves.
+    fn has_arrived(&self, id: &str) {
+        let arrivals = self.arrivals.load_full();
+        let Some(Arrivals {
+            until,
+            missing: Some(missing),
+        }) = arrivals.as_deref()
+        else {
+            return;
+        };
+        if missing.contains(id) {
+            let rest: HashSet<String> = missing
+                .iter()
+                .filter(|other| *other != id)
+                .cloned()
+                .collect();
+            let rest = (!rest.is_empty()).then(|| {
+                Arc::new(Arrivals {
+                    until: *until,
+                    missing: Some(rest),
+                })
+            });
+            self.arrivals.store(rest);
+        }
+    }
+
+    /// Ids of the clients that are connected, or were a moment ago.
+    pub(crate) fn ids(&self) -> HashSet<String> {
+        let inner = self.lock();
+        let held = inner.sessions.values();
+        held.map(|held| held.session.account.id.clone()).collect()
     }
 
     /// Runs by another configuration from now on; `account` says what an id may do by it.
@@ -296,6 +353,8 @@ impl Registry {
             let all = results.iter().all(|result| result.result.is_ok());
             held.granted = all.then(|| (wanted.to_vec(), results.clone()));
         }
+        // Before the table is there: who is told of the table finds that nothing else is to be waited for.
+        self.has_arrived(&session.account.id);
         self.publish(&inner);
         results
     }

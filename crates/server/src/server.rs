@@ -199,7 +199,6 @@ impl Server {
             https: listeners.tls_address(),
             sni: listeners.sni_address(),
             status_prefix: ArcSwapOption::from(config.status_prefix.clone().map(Arc::new)),
-            arrivals_until: OnceLock::new(),
         };
         let shared = Arc::new(Shared {
             registry: Registry::new(rules, ports, Arc::clone(&metrics)),
@@ -238,10 +237,24 @@ impl Server {
     }
 
     /// As [`Server::serve`], where another process served until now: whoever asks for a name whose client has not come over yet waits
-    /// for it, up to 5 s from now.
-    pub fn take_over(&mut self) {
-        self.shared.registry.expect_arrivals(ARRIVALS);
+    /// for it, up to 5 s from now. `clients` are the ids that the other process had ([`Server::clients`]), if it could say.
+    pub fn take_over(&mut self, clients: Option<Vec<String>>) {
+        let clients = clients.map(|clients| clients.into_iter().collect());
+        self.shared.registry.expect_arrivals(clients, ARRIVALS);
         self.serve();
+    }
+
+    /// Ids of the clients that are connected, or were a moment ago.
+    #[must_use]
+    pub fn clients(&self) -> Vec<String> {
+        self.shared.registry.ids().into_iter().collect()
+    }
+
+    /// Whether the clients of the process before this one have come over, or are not waited for any more. To replace this process
+    /// before would lose visitors that wait for them here.
+    #[must_use]
+    pub fn has_settled(&self) -> bool {
+        self.shared.registry.have_arrived()
     }
 
     /// Stops accepting, and asks clients to open other links before these end, within `deadline`. Returns when nobody new is accepted,

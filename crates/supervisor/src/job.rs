@@ -421,6 +421,9 @@ impl Supervisor {
                     ));
                     return Some(Step::Done);
                 }
+                if unit.is_settling(now) {
+                    return None;
+                }
                 if let Some(coming) = unit.coming() {
                     // One that was started before the change was known.
                     if let Some(worker) = unit.worker(coming) {

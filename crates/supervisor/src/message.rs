@@ -61,7 +61,10 @@ pub(crate) enum ToWorker {
         more: bool,
     },
     /// Begin to accept.
-    Go,
+    Go {
+        /// What the one before left when it stopped.
+        handoff: Option<String>,
+    },
     /// Another one takes over: stop accepting, say [`ToSupervisor::Stopped`], let what runs end, and end.
     Drain {
         /// The most that this may take, in milliseconds.
@@ -103,6 +106,8 @@ pub(crate) enum ToSupervisor {
         /// One line for people: what it is and where.
         what: String,
     },
+    /// Whoever was on the way to it has come: it can be replaced again.
+    Settled,
     /// It accepts no more.
     Stopped,
     /// What is left while it drains.

@@ -243,6 +243,7 @@ pub(crate) fn supervisor(
                     child: true,
                     state,
                     since: ago(age_ms),
+                    settled: false,
                     started: SystemTime::now()
                         .checked_sub(age)
                         .unwrap_or(SystemTime::UNIX_EPOCH),

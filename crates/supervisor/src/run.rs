@@ -272,8 +272,9 @@ impl Supervisor {
     /// Lets a worker that is ready serve.
     pub(crate) fn go(&mut self, index: usize, id: WorkerId, now: Instant) {
         let unit = &mut self.units[index];
+        let handoff = unit.handoff.clone();
         if let Some(worker) = unit.worker_mut(id) {
-            worker.tell(&ToWorker::Go);
+            worker.tell(&ToWorker::Go { handoff });
             worker.state = State::Active;
             let (pid, generation) = (worker.pid.as_raw_nonzero(), worker.generation);
             tracing::info!(
@@ -362,6 +363,11 @@ impl Supervisor {
                 // Nobody has to make room first.
                 if unit.active().is_none() && !unit.removed && !self.ending {
                     self.go(index, id, now);
+                }
+            }
+            ToSupervisor::Settled => {
+                if let Some(worker) = unit.worker_mut(id) {
+                    worker.settled = true;
                 }
             }
             ToSupervisor::Stopped => {
@@ -608,6 +614,7 @@ impl Supervisor {
             child: false,
             state: State::Active,
             since: now,
+            settled: true,
             started: SystemTime::now(),
             what: adopt.what,
             busy: None,

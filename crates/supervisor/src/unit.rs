@@ -65,6 +65,8 @@ pub(crate) struct Worker {
     pub(crate) child: bool,
     pub(crate) state: State,
     pub(crate) since: Instant,
+    /// Who was on the way to it has come.
+    pub(crate) settled: bool,
     pub(crate) started: SystemTime,
     /// One line of its own about itself.
     pub(crate) what: String,
@@ -178,6 +180,13 @@ impl Unit {
         self.workers.iter().filter(leaving).count()
     }
 
+    /// The worker that serves should not be replaced yet: who was on the way to it has not come.
+    pub(crate) fn is_settling(&self, now: Instant) -> bool {
+        self.active().is_some_and(|worker| {
+            !worker.settled && now.saturating_duration_since(worker.since) < SETTLE_TIME
+        })
+    }
+
     /// A worker is about to serve.
     pub(crate) fn coming(&self) -> Option<WorkerId> {
         let coming =
@@ -230,6 +239,7 @@ impl Unit {
                 until: now + START_TIME,
             },
             since: now,
+            settled: false,
             started: SystemTime::now(),
             what: String::new(),
             busy: None,
@@ -263,6 +273,8 @@ pub(crate) const SELF: &str = "/proc/self/exe";
 const GOOD: Duration = Duration::from_secs(60);
 /// What a worker may take to open its sockets; a client's, to find its server.
 const START_TIME: Duration = Duration::from_secs(30);
+/// How long a worker may take to settle; longer than a start and the wait for clients together as a rule.
+const SETTLE_TIME: Duration = Duration::from_secs(8);
 /// After its deadline a worker that still runs is killed.
 const OVERTIME: Duration = Duration::from_secs(5);
 

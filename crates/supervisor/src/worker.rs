@@ -31,8 +31,8 @@ use crate::{
 /// What a worker is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Begin to accept.
-    Go,
+    /// Begin to accept; with what the one before left when it stopped.
+    Go(Option<String>),
     /// A successor serves: stop accepting, say [`Supervised::stopped`], let what runs end within the time, end.
     Drain(Duration),
     /// The same without a successor.
@@ -161,6 +161,12 @@ impl Supervised {
         self.0.say(&ToSupervisor::Ready {
             what: shortened(what),
         });
+    }
+
+    /// Whoever was on the way from the process before has come. Said once after each [`Command::Go`]: before, it is not replaced if that
+    /// can wait a few seconds.
+    pub fn settled(&self) {
+        self.0.say(&ToSupervisor::Settled);
     }
 
     /// It accepts no more. Its sockets are the others' from now on.
@@ -326,7 +332,7 @@ impl Inner {
             match channel.recv::<ToWorker>(true) {
                 Ok(Some((message, fds))) => {
                     if let Some(command) = self.heard(message, fds) {
-                        if command == Command::Go {
+                        if matches!(command, Command::Go(_)) {
                             self.serves.store(true, SeqCst);
                         }
                         if commands.send(command).is_err() {
@@ -368,7 +374,7 @@ impl Inner {
                 }
                 None
             }
-            ToWorker::Go => Some(Command::Go),
+            ToWorker::Go { handoff } => Some(Command::Go(handoff)),
             ToWorker::Drain { deadline_ms } => {
                 Some(Command::Drain(Duration::from_millis(deadline_ms)))
             }

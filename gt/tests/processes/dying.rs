@@ -35,6 +35,9 @@ fn a_killed_client_is_replaced_in_its_session() {
     let (pid, _) = rig.client.serving();
     signal(pid, "KILL");
     let killed = Instant::now();
+    // A visit that went out on the dead link is lost with it.
+    let server = &rig.server.process;
+    server.wait_log_times(&["a client's link is down"], 2);
     let response = http::get(rig.address, "web.test", "/after").expect("not refused");
     println!("served {:?} after the client was killed", killed.elapsed());
     assert_eq!(response.status, 200);

@@ -5,10 +5,7 @@ use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
     process::Output,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use e2e::{PortRange, Process, Service, TempDir, process::gt_binary, relay::field, wait};
@@ -213,16 +210,13 @@ fn server_text(ports: &PortRange, options: &str, users: &str) -> String {
 pub(crate) struct Origin {
     service: Service,
     posted: Arc<Mutex<Vec<String>>>,
-    pub(crate) requests: Arc<AtomicU64>,
 }
 
 impl Origin {
     fn start() -> Self {
         let posted: Arc<Mutex<Vec<String>>> = Arc::default();
-        let requests: Arc<AtomicU64> = Arc::default();
-        let (list, count) = (Arc::clone(&posted), Arc::clone(&requests));
+        let list = Arc::clone(&posted);
         let service = Service::http(move |exchange| {
-            count.fetch_add(1, Relaxed);
             let target = exchange.target.clone();
             if exchange.method == "POST" {
                 let body = exchange.content()?;
@@ -233,11 +227,7 @@ impl Origin {
             }
             exchange.respond(200, target)
         });
-        Self {
-            service,
-            posted,
-            requests,
-        }
+        Self { service, posted }
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
