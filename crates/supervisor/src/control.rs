@@ -237,7 +237,9 @@ impl Conn {
                 return Heard::Gone;
             }
         }
-        let Some(end) = self.input.iter().position(|byte| *byte == b'\n') else {
+        let line = self.input.iter().position(|byte| *byte == b'\n');
+        // One question each: it stays in the buffer while it is worked on.
+        let Some(end) = line.filter(|_| !self.asked) else {
             return Heard::Nothing;
         };
         if let Ok(adopt) = serde_json::from_slice::<Adopt>(&self.input[..end]) {
@@ -284,3 +286,47 @@ pub(crate) const QUESTION_TIME: Duration = Duration::from_secs(5);
 pub(crate) const MOST_CONNECTIONS: usize = 32;
 const LONGEST_QUESTION: usize = 32 << 10;
 const LONGEST_ANSWER: u64 = 16 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn conn() -> (UnixStream, Conn) {
+        let (theirs, ours) = UnixStream::pair().expect("a pair");
+        ours.set_nonblocking(true).expect("set");
+        (theirs, Conn::new(ConnId(1), ours, false, Instant::now()))
+    }
+
+    #[test]
+    fn a_question_is_heard_once_however_it_comes() {
+        let (mut theirs, mut conn) = conn();
+        let question = br#"{"key":"/etc/gt.yml","ask":"reload"}"#;
+        for byte in question {
+            theirs.write_all(&[*byte]).expect("sent");
+            assert!(matches!(conn.read("/etc/gt.yml"), Heard::Nothing));
+        }
+        theirs.write_all(b"\n").expect("sent");
+        assert!(matches!(
+            conn.read("/etc/gt.yml"),
+            Heard::Question(Ask::Reload)
+        ));
+        // While it is worked on, the loop looks again and again.
+        assert!(matches!(conn.read("/etc/gt.yml"), Heard::Nothing));
+        theirs.write_all(question).expect("sent");
+        assert!(matches!(conn.read("/etc/gt.yml"), Heard::Gone));
+    }
+
+    #[test]
+    fn what_is_no_question_of_this_configuration_is_turned_away() {
+        let said: [&[u8]; 3] = [
+            b"{\"key\":\"/etc/other.yml\",\"ask\":\"stop\"}\n",
+            b"stop\n",
+            &[b'x'; LONGEST_QUESTION + 1],
+        ];
+        for bytes in said {
+            let (mut theirs, mut conn) = conn();
+            theirs.write_all(bytes).expect("sent");
+            assert!(matches!(conn.read("/etc/gt.yml"), Heard::Gone));
+        }
+    }
+}
