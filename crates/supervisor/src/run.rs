@@ -179,10 +179,9 @@ impl Supervisor {
             // Always: a child may have ended while this process became another program.
             self.signalled(SIGCHLD);
             self.reap();
-            if [SIGTERM, SIGINT, SIGQUIT]
-                .into_iter()
-                .fold(false, |any, signal| self.signalled(signal) || any)
-            {
+            // Each of them is looked at: what is left unread wakes the loop again.
+            let ends = [SIGTERM, SIGINT, SIGQUIT].map(|signal| self.signalled(signal));
+            if ends.contains(&true) {
                 self.stop();
             }
             if self.signalled(SIGHUP) {
