@@ -50,6 +50,9 @@ fn role(role: Role, args: Vec<String>) -> Result<Action, Failure> {
     }
     if let Some(word) = &line.signal {
         let ask = signal(word)?;
+        if line.config.is_none() && !line.has_options() {
+            return Err(which());
+        }
         return Ok(Action::Ask(Target::Line(line), ask, false));
     }
     if line.config.is_none() && !line.has_options() {
@@ -98,12 +101,14 @@ fn other(args: Vec<String>) -> Result<Action, Failure> {
 }
 
 fn asked(path: Option<PathBuf>, ask: Ask, json: bool) -> Result<Action, Failure> {
-    let path = path.ok_or_else(|| {
-        let text = "which gt? -c FILE says it; for one that was started with flags only, give `gt server -s …` or \
-                    `gt client -s …` the same flags";
-        Failure::Usage(text.into())
-    })?;
+    let path = path.ok_or_else(which)?;
     Ok(Action::Ask(Target::Path(path), ask, json))
+}
+
+fn which() -> Failure {
+    let text = "which gt? -c FILE says it; for one that was started with flags only, give `gt server -s …` or \
+                `gt client -s …` the same flags";
+    Failure::Usage(text.into())
 }
 
 fn signal(word: &str) -> Result<Ask, Failure> {

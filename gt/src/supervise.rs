@@ -16,8 +16,9 @@ use crate::{
 struct Plan {
     key: String,
     units: Vec<UnitSpec>,
-    /// The configurations, for checks across them.
     checked: Vec<Checked>,
+    /// There is no file that names it.
+    by_flags: bool,
 }
 
 /// Runs the command line under a supervisor; returns the exit code.
@@ -37,6 +38,7 @@ pub(crate) fn run(args: Vec<String>, target: &Target) -> Result<u8, Failure> {
                 key: String::new(),
                 units: Vec::new(),
                 checked: Vec::new(),
+                by_flags: false,
             }
         }
         Err(failure) => return Err(failure),
@@ -45,6 +47,8 @@ pub(crate) fn run(args: Vec<String>, target: &Target) -> Result<u8, Failure> {
         program: std::env::current_exe().map_err(|error| Failure::Usage(error.to_string()))?,
         args,
         key: plan.key,
+        // Two clients of one id may share its visitors; a server's ports are its own, unless the system chooses them.
+        key_may_repeat: plan.by_flags,
         units: plan.units,
         version: env!("CARGO_PKG_VERSION").to_owned(),
     };
@@ -112,6 +116,7 @@ fn plan(target: &Target, args: &[String], system: &dyn Surroundings) -> Result<P
         key,
         units: vec![unit],
         checked,
+        by_flags: path.is_none(),
     })
 }
 
@@ -136,6 +141,7 @@ fn folder_plan(
         key: canonical(folder),
         units: loaded.iter().map(unit).collect(),
         checked: loaded.into_iter().map(|(_, checked)| checked).collect(),
+        by_flags: false,
     })
 }
 

@@ -339,7 +339,8 @@ async fn run(
             let end = driver.await;
             agent.links.borrow_mut().retain(|other| !other.is(&link));
             agent.shared.links_open.fetch_sub(1, Relaxed);
-            if counted.get() {
+            // Once: the server may have asked to replace it and closed it in one go.
+            if counted.replace(false) {
                 agent.shared.links_up.fetch_sub(1, Relaxed);
             }
             match end {

@@ -42,6 +42,8 @@ pub struct Options {
     pub args: Vec<String>,
     /// Names the configuration on this machine: its canonical path, or what stands for it.
     pub key: String,
+    /// Several may run with this key: a further one takes `KEY (2)`, and so on up to 16.
+    pub key_may_repeat: bool,
     /// What to run, already checked.
     pub units: Vec<UnitSpec>,
     /// Version of the program.
@@ -105,6 +107,21 @@ pub fn run(options: Options) -> Result<u8, SupervisorError> {
     Ok(supervisor.serve()?)
 }
 
+fn claim(options: &Options) -> Result<(Place, fs::File), PlaceError> {
+    let most = if options.key_may_repeat { 16 } else { 1 };
+    let mut number = 1;
+    loop {
+        let place = match number {
+            1 => Place::make(&options.key)?,
+            number => Place::make(&format!("{} ({number})", options.key))?,
+        };
+        match place.lock() {
+            Err(PlaceError::Running(_)) if number < most => number += 1,
+            result => return result.map(|lock| (place, lock)),
+        }
+    }
+}
+
 fn hear_signals() -> io::Result<Vec<(i32, UnixStream)>> {
     let signals = [SIGHUP, SIGINT, SIGTERM, SIGQUIT, SIGUSR1, SIGUSR2, SIGCHLD];
     let hear = |signal| {
@@ -119,8 +136,7 @@ fn hear_signals() -> io::Result<Vec<(i32, UnixStream)>> {
 
 impl Supervisor {
     fn new(options: Options, signals: Vec<(i32, UnixStream)>) -> Result<Self, SupervisorError> {
-        let place = Place::make(&options.key)?;
-        let lock = place.lock()?;
+        let (place, lock) = claim(&options)?;
         let path = place.socket();
         // Left by one that was killed: the lock says that nobody uses it. Its workers may live and have the sockets.
         let orphans = fs::remove_file(&path).is_ok();
@@ -826,7 +842,7 @@ impl Supervisor {
             version: self.options.version.clone(),
             program: self.options.program.display().to_string(),
             uptime_seconds: now.saturating_duration_since(self.started).as_secs(),
-            configuration: self.options.key.clone(),
+            configuration: self.place.key.clone(),
             busy: self.job.is_some(),
             units: self.units.iter().map(unit).collect(),
         }
