@@ -35,3 +35,4 @@ soak-ci: ## the soak for a minute and 100 reloads, in the build of the tests
 	$(CARGO_TARGET_DIR)/debug/soak --reloads 100 --rate 5 --seed 1 --gt $(CARGO_TARGET_DIR)/debug/gt
 
 include make/bench.mk
+include make/interop.mk

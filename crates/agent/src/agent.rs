@@ -2,6 +2,8 @@
 
 use std::{
     cell::RefCell,
+    collections::HashMap,
+    path::PathBuf,
     rc::Rc,
     sync::{
         Arc, Mutex, PoisonError,
@@ -11,7 +13,7 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
-use config::{Remote, Service};
+use config::{Local, Remote, Service};
 use link::Link;
 use net::{
     Shutdown, Workers,
@@ -27,7 +29,7 @@ use crate::{declare::Offer, keep};
 /// Why a client does not run.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// TLS cannot be set up, for instance because `remoteCert` cannot be read.
+    /// TLS cannot be set up, for instance because the file of `remoteCert` or `localCert` cannot be read.
     #[error("{0}")]
     Tls(#[from] TlsConfigError),
     /// A value that the protocol does not carry.
@@ -53,8 +55,8 @@ pub(crate) struct Shared {
     /// Told of each new session.
     pub(crate) on_session: Option<OnSession>,
     pub(crate) remote_tls: TlsConnector,
-    /// For `https://` services.
-    pub(crate) local_tls: TlsConnector,
+    /// For `https://` services, by the file of `localCert`; `None` for those without one.
+    local_tls: ArcSwap<HashMap<Option<PathBuf>, TlsConnector>>,
     pub(crate) started: Instant,
     pub(crate) stopping: Shutdown,
     /// The session that links join. Locked during a handshake, so that two links never begin two sessions.
@@ -216,9 +218,11 @@ impl Client {
             remote_tls: TlsConnector::new(&TlsClientOptions {
                 trust,
                 alpn,
+                // Without it a TLS 1.2 link could not be bound to its channel.
+                require_extended_master_secret: true,
                 ..TlsClientOptions::default()
             })?,
-            local_tls: TlsConnector::new(&TlsClientOptions::default())?,
+            local_tls: ArcSwap::from_pointee(local_tls(&config.services)?),
             started: Instant::now(),
             stopping: Shutdown::new(),
             session: tokio::sync::Mutex::new(before.map(|before| Current {
@@ -272,11 +276,15 @@ impl Client {
     /// Serves other services from now on; what else the configuration says stays as it was. Visits that run go on.
     ///
     /// # Errors
-    /// [`ClientError::Value`]; nothing has changed then.
+    /// [`ClientError::Value`] and [`ClientError::Tls`]; nothing has changed then.
     pub fn offer(&self, services: &[Service]) -> Result<(), ClientError> {
         let shared = &self.shared;
         let before = shared.offer.load_full();
         let offer = Offer::new(services, &before)?;
+        // Also of services that are gone: visits to them may be on their way. Files are read again.
+        let mut tls = HashMap::clone(&shared.local_tls.load());
+        tls.extend(local_tls(services)?);
+        shared.local_tls.store(Arc::new(tls));
         {
             let mut status = lock(&shared.status);
             let known = std::mem::take(&mut status.services);
@@ -360,7 +368,36 @@ impl Observer {
     }
 }
 
+/// One TLS side for each set of authorities that services name, made now so that a file that cannot be used is known now.
+fn local_tls(
+    services: &[Service],
+) -> Result<HashMap<Option<PathBuf>, TlsConnector>, TlsConfigError> {
+    let mut connectors = HashMap::new();
+    for service in services {
+        if !matches!(service.local, Local::Https { .. })
+            || connectors.contains_key(&service.local_cert)
+        {
+            continue;
+        }
+        let trust = match &service.local_cert {
+            Some(file) => Trust::OnlyFile(file.clone()),
+            None => Trust::PublicAuthorities,
+        };
+        let options = TlsClientOptions {
+            trust,
+            ..TlsClientOptions::default()
+        };
+        connectors.insert(service.local_cert.clone(), TlsConnector::new(&options)?);
+    }
+    Ok(connectors)
+}
+
 impl Shared {
+    /// How to dial an `https://` service; `None` for others.
+    pub(crate) fn tls_of(&self, service: &Service) -> Option<TlsConnector> {
+        self.local_tls.load().get(&service.local_cert).cloned()
+    }
+
     pub(crate) fn status_now(&self) -> Status {
         let mut status = lock(&self.status).clone();
         status.uptime = self.started.elapsed();

@@ -49,7 +49,7 @@ pub fn compare(old: &config::Client, new: &config::Client) -> Difference {
         ("remoteTimeout", old.timeout != new.timeout),
         ("reconnectDelay", old.reconnect_delay != new.reconnect_delay),
         ("workers", old.workers != new.workers),
-        ("apiAddr", old.api != new.api),
+        ("the API", api_differs(old.api.as_ref(), new.api.as_ref())),
         ("the log", old.log != new.log),
     ];
     for (name, _) in process.iter().filter(|(_, differs)| *differs) {
@@ -61,4 +61,13 @@ pub fn compare(old: &config::Client, new: &config::Client) -> Difference {
 
 fn differ<T: Debug>(old: &T, new: &T) -> bool {
     format!("{old:?}") != format!("{new:?}")
+}
+
+/// `Debug` does not show the password.
+fn api_differs(old: Option<&config::ApiListener>, new: Option<&config::ApiListener>) -> bool {
+    let password = |api: Option<&config::ApiListener>| {
+        let password = api?.password.as_ref()?;
+        Some(password.expose().to_owned())
+    };
+    differ(&old, &new) || password(old) != password(new)
 }

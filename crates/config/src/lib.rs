@@ -44,8 +44,8 @@ mod yaml;
 
 pub use checked::{
     ApiListener, Certificate, Client, HostName, HostPrefix, Id, IdleTimeout, Limits, Listeners,
-    Local, Log, LogFormat, LogLevel, NameError, Page, ProxyProtocol, Remote, Scheme, Secret,
-    Server, ServerTimeouts, Service, Throttle, TlsVersion, Trust, User, Warning,
+    Local, Log, LogFormat, LogLevel, NameError, Page, Pending, ProxyProtocol, Remote, Scheme,
+    Secret, Server, ServerTimeouts, Service, Throttle, TlsVersion, Trust, User, Warning,
 };
 pub use flags::CommandLine;
 pub use load::{

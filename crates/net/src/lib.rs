@@ -46,6 +46,7 @@
 mod accept;
 mod connect;
 mod fetch;
+mod files;
 mod inherited;
 mod scratch;
 mod shutdown;
@@ -59,6 +60,7 @@ pub mod ws;
 pub use accept::Acceptor;
 pub use connect::{ATTEMPT_DELAY, connect_tcp, connect_unix};
 pub use fetch::{Answer, FetchError, MAX_ANSWER, fetch};
+pub use files::open_files_limit;
 pub use inherited::take_inherited_sockets;
 pub use shutdown::Shutdown;
 pub use socket::{BACKLOG, LinkTuning, bind_udp_group, listen_tcp_group, tune_link, tune_visitor};

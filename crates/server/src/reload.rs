@@ -38,7 +38,11 @@ impl Server {
         process("addr", was.plain != is.plain);
         process("tlsAddr", was.tls != is.tls);
         process("sniAddr", was.sni != is.sni);
-        process("the API", was.api != is.api);
+        process("the API", api_differs(was.api.as_ref(), is.api.as_ref()));
+        process(
+            "pendingConnections, pendingPerAddress",
+            differ(&old.pending, &new.pending),
+        );
         process("workers", old.workers != new.workers);
         process("the log", old.log != new.log);
         users(old, new, &mut found);
@@ -189,4 +193,13 @@ pub(crate) fn certificates(config: &config::Server) -> Vec<Vec<u8>> {
         .iter()
         .map(|files| std::fs::read(&files.cert_file).unwrap_or_default())
         .collect()
+}
+
+/// `Debug` does not show the password.
+fn api_differs(old: Option<&config::ApiListener>, new: Option<&config::ApiListener>) -> bool {
+    let password = |api: Option<&config::ApiListener>| {
+        let password = api?.password.as_ref()?;
+        Some(password.expose().to_owned())
+    };
+    differ(&old, &new) || password(old) != password(new)
 }

@@ -19,7 +19,9 @@ use tunnel::{ControlMessage, Drain, Message};
 
 use crate::{
     auth::{AuthApi, Keys, Throttle, Users},
+    complaints::Complaints,
     egress::inprocess::StatusPage,
+    gate::Gate,
     ingress, links,
     metrics::{Gauge, Metrics},
     ports::Ports,
@@ -66,6 +68,8 @@ pub(crate) struct Shared {
     pub(crate) sniffing: Gauge,
     /// Accept loops that run.
     pub(crate) accepting: Gauge,
+    pub(crate) gate: Arc<Gate>,
+    pub(crate) complaints: Complaints,
     /// No new visitors and links.
     pub(crate) stopping: Shutdown,
     pub(crate) started: Instant,
@@ -203,6 +207,12 @@ impl Server {
         let shared = Arc::new(Shared {
             registry: Registry::new(rules, ports, Arc::clone(&metrics)),
             throttle: Throttle::new(&config.throttle),
+            gate: Arc::new(Gate::new(
+                config.pending,
+                net::open_files_limit(),
+                Arc::clone(&metrics),
+            )),
+            complaints: Complaints::default(),
             metrics,
             stopping: Shutdown::new(),
             started: Instant::now(),
@@ -346,6 +356,7 @@ async fn housekeeping(shared: Arc<Shared>) {
     loop {
         ticks.tick().await;
         shared.registry.close_unused_ports();
+        shared.complaints.write_due();
     }
 }
 

@@ -7,9 +7,7 @@ use tunnel::StreamProtocol;
 
 use super::{accept_until, shares, udp};
 use crate::{
-    answer::Form,
-    forward::{About, Visit, carry},
-    metrics::Counted,
+    forward::{Visit, carry},
     ports::{Opened, Port},
     session::Service,
     worker::Worker,
@@ -74,19 +72,13 @@ fn begin(
     address: SocketAddr,
     service: Arc<Service>,
 ) -> impl Future<Output = ()> + use<> {
-    let about = About {
-        visitor: address,
-        local: stream.local_addr().unwrap_or(address),
-        protocol: StreamProtocol::Tcp,
-        form: Form::default(),
-        server_name: None,
-        _counted: Counted::new(&worker.server.metrics),
-    };
-    let visit = Visit {
+    let visit = Visit::new(
+        &worker.server,
         stream,
-        head: Vec::new(),
-        about: Box::new(about),
-    };
+        Vec::new(),
+        address,
+        StreamProtocol::Tcp,
+    );
     carry(worker, visit, service)
 }
 
