@@ -14,6 +14,8 @@ Examples:
   gt client -local http://127.0.0.1:3000 -remote tcp://example.com:8080 -id web -secret SECRET
   gt server -c server.yml
   gt config check server.yml
+  gt reload -c server.yml
+  gt status -c server.yml
 
 gt server --help and gt client --help show more.";
 
@@ -134,7 +136,8 @@ Examples:
 
 const FOOT: &str = "
   -c, -config FILE|DIR           Read a file, or all .yml and .yaml files of a folder
-  -s, -signal SIGNAL             reload, restart or stop (not in this build)
+  -s, -signal SIGNAL             Ask a running gt: reload, plan, restart, stop, status, reopen
+  -no-supervisor                 One process, without a supervisor: no reload, no restart
   -h, -help                      This text
 
 One dash or two, `-name value` or `-name=value`; for true or false `-name` or `-name=false`.

@@ -79,7 +79,7 @@ impl Running {
     }
 }
 
-fn api_listener(configuration: &Checked) -> Option<ApiListener> {
+pub(crate) fn api_listener(configuration: &Checked) -> Option<ApiListener> {
     match configuration {
         Checked::Server(server) => server.listeners.api.clone(),
         Checked::Client(client) => client.api.clone(),
@@ -113,7 +113,7 @@ async fn until_ended(running: &[Running]) -> Result<(), RunError> {
     }
 }
 
-async fn signalled() -> Result<&'static str, RunError> {
+pub(crate) async fn signalled() -> Result<&'static str, RunError> {
     let mut interrupt = signal(SignalKind::interrupt()).map_err(RunError::Signals)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(RunError::Signals)?;
     Ok(tokio::select! {
@@ -123,7 +123,7 @@ async fn signalled() -> Result<&'static str, RunError> {
 }
 
 /// How long visits may take to end.
-const PATIENCE: Duration = Duration::from_secs(5);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// One line without secrets: what it is and where.
 pub(crate) fn describe(configuration: &Checked) -> String {
