@@ -245,7 +245,7 @@ impl<'b> Fields<'b> {
     }
 
     /// The values of one name, compared without case, in order.
-    pub fn values(self, name: &'b [u8]) -> impl Iterator<Item = &'b [u8]> {
+    pub fn values<'n>(self, name: &'n [u8]) -> impl Iterator<Item = &'b [u8]> + use<'b, 'n> {
         self.places
             .iter()
             .filter(move |place| {

@@ -148,7 +148,10 @@ impl Output {
 
     pub(crate) fn advance(&mut self, n: usize) {
         self.written += n;
-        debug_assert!(self.written <= self.bytes.len(), "more was written than is there");
+        debug_assert!(
+            self.written <= self.bytes.len(),
+            "more was written than is there"
+        );
         if self.is_empty() {
             self.written = 0;
             self.bytes.clear();

@@ -68,6 +68,15 @@ impl Clock {
         }
     }
 
+    /// Wakes every task that has a deadline, so that it looks at what has changed.
+    pub(crate) fn wake_all(&self) {
+        for (_, watched) in self.watched.borrow_mut().iter_mut() {
+            if let Some(waker) = watched.waker.take() {
+                waker.wake();
+            }
+        }
+    }
+
     /// A deadline for the task that will poll it; none is set yet.
     pub(crate) fn deadline(self: &Rc<Self>) -> Deadline {
         let key = self.watched.borrow_mut().insert(Watched {

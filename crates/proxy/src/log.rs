@@ -113,11 +113,13 @@ impl AccessLog {
             lost: AtomicU64::new(0),
             reopen: AtomicBool::new(false),
         });
-        let thread = std::thread::Builder::new().name("gt-access-log".into()).spawn({
-            let shared = Arc::clone(&shared);
-            let path = path.to_path_buf();
-            move || write_all(&shared, &receiver, file, &path)
-        })?;
+        let thread = std::thread::Builder::new()
+            .name("gt-access-log".into())
+            .spawn({
+                let shared = Arc::clone(&shared);
+                let path = path.to_path_buf();
+                move || write_all(&shared, &receiver, file, &path)
+            })?;
         Ok(Self {
             shared,
             thread: Some(thread),
@@ -190,8 +192,10 @@ impl Lines {
         }
         let capacity = buffer.capacity();
         let lines = std::mem::replace(&mut *buffer, Vec::with_capacity(capacity));
-        if let Err(TrySendError::Full(Message::Lines(lines)) | TrySendError::Disconnected(Message::Lines(lines))) =
-            self.shared.sender.try_send(Message::Lines(lines))
+        if let Err(
+            TrySendError::Full(Message::Lines(lines))
+            | TrySendError::Disconnected(Message::Lines(lines)),
+        ) = self.shared.sender.try_send(Message::Lines(lines))
         {
             count_lost(&self.shared, &lines);
         }
@@ -249,7 +253,11 @@ fn combined(out: &mut Vec<u8>, entry: &Entry<'_>) {
     line.escaped(entry.method);
     let _ = line.write_str(" ");
     line.escaped(entry.target);
-    let _ = write!(line, " {}\" {} {} \"", entry.version, entry.status, entry.sent);
+    let _ = write!(
+        line,
+        " {}\" {} {} \"",
+        entry.version, entry.status, entry.sent
+    );
     line.escaped_or_dash(entry.referer);
     let _ = line.write_str("\" \"");
     line.escaped_or_dash(entry.user_agent);
@@ -270,7 +278,9 @@ fn combined(out: &mut Vec<u8>, entry: &Entry<'_>) {
 
 fn json(out: &mut Vec<u8>, entry: &Entry<'_>) {
     let mut line = Text(out);
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
     let _ = write!(
         line,
         "{{\"time\":{}.{:03},\"visitor\":\"{}\",\"method\":\"",
@@ -414,7 +424,10 @@ fn format_time(seconds: u64) -> String {
     let of_month = of_year - (153 * month + 2) / 5 + 1;
     let month = if month < 10 { month + 3 } else { month - 9 };
     let year = year + era * 400 + u64::from(month <= 2);
-    let name = usize::try_from(month - 1).ok().and_then(|index| MONTHS.get(index)).unwrap_or(&"Jan");
+    let name = usize::try_from(month - 1)
+        .ok()
+        .and_then(|index| MONTHS.get(index))
+        .unwrap_or(&"Jan");
     format!(
         "{of_month:02}/{name}/{year}:{:02}:{:02}:{:02} +0000",
         in_day / 3_600,

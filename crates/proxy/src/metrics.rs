@@ -102,3 +102,15 @@ metrics! {
         proxy_unavailable_total: Counter,
     }
 }
+
+impl Metrics {
+    /// Counts an answer by its class.
+    pub(crate) fn count_answer(&self, status: u16) {
+        match status {
+            0 => {}
+            ..400 => self.proxy_answers_2xx_3xx_total.add_one(),
+            400..500 => self.proxy_answers_4xx_total.add_one(),
+            _ => self.proxy_answers_5xx_total.add_one(),
+        }
+    }
+}

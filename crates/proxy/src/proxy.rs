@@ -1,0 +1,256 @@
+//! Starts and stops a proxy: workers, listeners, and the site that they serve.
+
+use std::{
+    cell::RefCell,
+    io,
+    net::SocketAddr,
+    path::PathBuf,
+    rc::Rc,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use net::{Acceptor, Shutdown, Workers};
+use route::IpSet;
+
+use crate::{
+    checks,
+    ingress::{self, Door, Protocol},
+    log::{AccessLog, Format},
+    metrics::Metrics,
+    site::{SharedSite, Site},
+    worker::Worker,
+};
+
+/// What a proxy is started with.
+#[derive(Debug)]
+pub struct Options {
+    /// Data threads; one per core if `None`.
+    pub workers: Option<usize>,
+    /// Where visitors come in.
+    pub listeners: Vec<Listener>,
+    /// What is served.
+    pub site: Site,
+    /// Where exchanges are logged, how, and one of how many.
+    pub access_log: Option<(PathBuf, Format, u32)>,
+}
+
+/// One listener.
+#[derive(Debug)]
+pub struct Listener {
+    /// Where.
+    pub address: SocketAddr,
+    /// What it speaks.
+    pub protocol: Protocol,
+    /// Peers that begin with a PROXY header.
+    pub proxy_from: IpSet,
+}
+
+/// Why a proxy did not start. Nothing is left running.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// An address cannot be listened on.
+    #[error("cannot listen on {address}: {error}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// The system's answer.
+        error: io::Error,
+    },
+    /// The access log cannot be opened.
+    #[error("the access log {path} cannot be opened: {error}")]
+    AccessLog {
+        /// The file.
+        path: PathBuf,
+        /// The system's answer.
+        error: io::Error,
+    },
+    /// Threads cannot be started.
+    #[error("worker threads cannot be started: {0}")]
+    Workers(io::Error),
+}
+
+/// A running proxy. Dropping it ends it at once; [`Proxy::stop`] ends it in order.
+#[derive(Debug)]
+pub struct Proxy {
+    workers: Workers,
+    metrics: Vec<Arc<Metrics>>,
+    stopping: Shutdown,
+    addresses: Vec<SocketAddr>,
+    access_log: Option<AccessLog>,
+    site: Mutex<SharedSite>,
+}
+
+thread_local! {
+    static CURRENT: RefCell<Option<Rc<Worker>>> = const { RefCell::new(None) };
+}
+
+impl Proxy {
+    /// Listens on everything, or on nothing: after an error no socket is left open.
+    ///
+    /// # Errors
+    /// [`StartError`].
+    pub fn start(options: Options) -> Result<Self, StartError> {
+        let count = options
+            .workers
+            .unwrap_or_else(net::default_worker_count)
+            .max(1);
+        let mut groups = Vec::new();
+        for (index, listener) in options.listeners.into_iter().enumerate() {
+            let address = listener.address;
+            let sockets = net::listen_tcp_group(address, count)
+                .map_err(|error| StartError::Listen { address, error })?;
+            let door = Door {
+                index: u16::try_from(index).unwrap_or(u16::MAX),
+                protocol: listener.protocol,
+                proxy_from: Arc::new(listener.proxy_from),
+            };
+            groups.push((door, sockets));
+        }
+        let access_log = match options.access_log {
+            Some((path, format, one_of)) => Some(
+                AccessLog::open(&path, format, one_of)
+                    .map_err(|error| StartError::AccessLog { path, error })?,
+            ),
+            None => None,
+        };
+        let workers = Workers::start(count, "gt-proxy").map_err(StartError::Workers)?;
+        let site: SharedSite = Arc::new(options.site);
+        let stopping = Shutdown::new();
+        let metrics: Vec<Arc<Metrics>> = (0..count).map(|_| Arc::default()).collect();
+        let addresses = groups
+            .iter()
+            .filter_map(|(_, sockets)| sockets.first()?.local_addr().ok())
+            .collect();
+        for (handle, metrics) in workers.handles().iter().zip(&metrics) {
+            let (site, metrics) = (Arc::clone(&site), Arc::clone(metrics));
+            let lines = access_log.as_ref().map(AccessLog::lines);
+            let checks_here = handle.index() == 0;
+            let peers = workers.handles().to_vec();
+            let _ = handle.spawn(move || async move {
+                let worker = Worker::new(site, metrics, lines);
+                CURRENT.with_borrow_mut(|current| *current = Some(Rc::clone(&worker)));
+                tokio::task::spawn_local(Rc::clone(&worker.clock).run());
+                if checks_here {
+                    tokio::task::spawn_local(checks::run(Rc::clone(&worker), peers));
+                }
+                worker.housekeeping().await;
+            });
+        }
+        for (door, sockets) in groups {
+            for (handle, socket) in workers.handles().iter().zip(sockets) {
+                let (door, stop) = (door.clone(), stopping.clone());
+                let _ = handle.spawn(move || accept(door, socket, stop));
+            }
+        }
+        Ok(Self {
+            workers,
+            metrics,
+            stopping,
+            addresses,
+            access_log,
+            site: Mutex::new(site),
+        })
+    }
+
+    /// Where it listens, in the order of the options.
+    #[must_use]
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// From now on requests are served by `site`; those under way end as they began.
+    pub fn reload(&self, site: Site) {
+        let site: SharedSite = Arc::new(site);
+        *self.site.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&site);
+        self.on_each(move |worker| worker.set_site(Arc::clone(&site)));
+    }
+
+    /// Opens the access log again by its name, after it was renamed.
+    pub fn reopen_logs(&self) {
+        if let Some(log) = &self.access_log {
+            log.reopen();
+        }
+    }
+
+    /// The counters of all workers together.
+    #[must_use]
+    pub fn metrics(&self) -> Vec<(&'static str, &'static str, &'static str, u64)> {
+        let mut sums = Metrics::default().list();
+        for worker in &self.metrics {
+            for (sum, one) in sums.iter_mut().zip(worker.list()) {
+                sum.3 = sum.3.wrapping_add(one.3);
+            }
+        }
+        sums
+    }
+
+    /// Ends in order: takes no more visitors, lets exchanges end for up to `patience`.
+    pub fn stop(self, patience: Duration) {
+        self.stopping.trigger();
+        self.on_each(|worker| worker.drain());
+        let until = Instant::now() + patience;
+        let open = || -> u64 {
+            self.metrics
+                .iter()
+                .map(|one| one.proxy_visitors_open.get())
+                .sum()
+        };
+        while open() > 0 && Instant::now() < until {
+            std::thread::sleep(POLL);
+        }
+        if let Err(error) = self.workers.shutdown(LAST_WORDS) {
+            tracing::warn!(%error, "the proxy ends although workers are still busy");
+        }
+    }
+
+    fn on_each(&self, task: impl Fn(&Worker) + Clone + Send + 'static) {
+        for handle in self.workers.handles() {
+            let task = task.clone();
+            let _ = handle.spawn(move || async move {
+                if let Some(worker) = current() {
+                    task(&worker);
+                }
+            });
+        }
+    }
+}
+
+pub(crate) fn current() -> Option<Rc<Worker>> {
+    CURRENT.with_borrow(Option::clone)
+}
+
+/// Accepts until told to stop; each connection gets a task of its own.
+async fn accept(door: Door, socket: std::net::TcpListener, stop: Shutdown) {
+    let Some(worker) = current() else { return };
+    let mut acceptor = match Acceptor::new(socket) {
+        Ok(acceptor) => acceptor,
+        Err(error) => return tracing::error!(%error, "a listener cannot be served"),
+    };
+    let door = Rc::new(door);
+    loop {
+        let accepted = tokio::select! {
+            biased;
+            accepted = acceptor.accept() => accepted,
+            () = stop.wait() => return,
+        };
+        match accepted {
+            Ok((stream, peer)) => {
+                let _ = net::tune_visitor(&stream);
+                tokio::task::spawn_local(ingress::visit(
+                    Rc::clone(&worker),
+                    Rc::clone(&door),
+                    stream,
+                    peer,
+                ));
+            }
+            Err(error) => {
+                return tracing::error!(%error, "a listener has failed and accepts no more");
+            }
+        }
+    }
+}
+
+const POLL: Duration = Duration::from_millis(10);
+/// What closing threads may take.
+const LAST_WORDS: Duration = Duration::from_secs(2);
