@@ -15,7 +15,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args().skip(1);
     let listen: SocketAddr = args.next().ok_or("where to listen?")?.parse()?;
     let to: SocketAddr = args.next().ok_or("where to forward?")?.parse()?;
-    let log = args.next().map(|path| (path.into(), LogFormat::Combined, 1));
+    let log = args
+        .next()
+        .map(|path| (path.into(), LogFormat::Combined, 1));
     let route = Route::new("all", Action::Upstream(ToUpstream::new(UpstreamId(0))));
     let upstream = UpstreamSpec {
         name: "app".into(),
