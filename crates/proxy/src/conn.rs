@@ -1,28 +1,30 @@
-//! A byte stream as the exchange sees it: a socket with whatever lies over it, or a stream on a client's link.
+//! A byte stream as the exchange sees it: a socket with whatever lies over it, or a stream of HTTP/2.
 
 use std::{
     io::{self, IoSlice},
     pin::Pin,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
 };
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use crate::h2::H2Stream;
+
 /// One end of an exchange.
 #[derive(Debug)]
-pub enum Conn {
+pub(crate) enum Conn {
     /// A connection of this process: TCP, Unix, TLS over them.
     Socket(net::Stream),
-    /// A stream to a service behind a client of the relay.
-    Stream(link::Stream),
+    /// A stream of an HTTP/2 visitor, in HTTP/1.1's words.
+    H2(Box<H2Stream>),
 }
 
 impl Conn {
-    /// Waits until a read has something to say, without holding a buffer meanwhile. A stream on a link cannot tell: it is always "ready".
+    /// Waits until a read has something to say, without holding a buffer meanwhile. A stream of HTTP/2 cannot tell: it is always "ready".
     pub(crate) fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Socket(socket) => socket.poll_readable(cx),
-            Self::Stream(_) => Poll::Ready(Ok(())),
+            Self::H2(_) => Poll::Ready(Ok(())),
         }
     }
 
@@ -30,7 +32,7 @@ impl Conn {
     pub(crate) fn needs_flush(&self) -> bool {
         match self {
             Self::Socket(socket) => socket.needs_flush(),
-            Self::Stream(_) => false,
+            Self::H2(_) => false,
         }
     }
 
@@ -38,21 +40,8 @@ impl Conn {
     pub(crate) fn abort(self) {
         match self {
             Self::Socket(socket) => socket.abort(),
-            // Dropping an unfinished stream resets it.
-            Self::Stream(stream) => drop(stream),
+            Self::H2(stream) => stream.abort(),
         }
-    }
-}
-
-impl From<net::Stream> for Conn {
-    fn from(socket: net::Stream) -> Self {
-        Self::Socket(socket)
-    }
-}
-
-impl From<link::Stream> for Conn {
-    fn from(stream: link::Stream) -> Self {
-        Self::Stream(stream)
     }
 }
 
@@ -64,7 +53,7 @@ impl AsyncRead for Conn {
     ) -> Poll<io::Result<()>> {
         match &mut *self {
             Self::Socket(socket) => Pin::new(socket).poll_read(cx, buffer),
-            Self::Stream(stream) => Pin::new(stream).poll_read(cx, buffer),
+            Self::H2(stream) => stream.poll_read(cx, buffer),
         }
     }
 }
@@ -77,7 +66,10 @@ impl AsyncWrite for Conn {
     ) -> Poll<io::Result<usize>> {
         match &mut *self {
             Self::Socket(socket) => Pin::new(socket).poll_write(cx, bytes),
-            Self::Stream(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Self::H2(stream) => {
+                ready!(stream.poll_room(cx))?;
+                stream.poll_write(cx, bytes)
+            }
         }
     }
 
@@ -88,21 +80,24 @@ impl AsyncWrite for Conn {
     ) -> Poll<io::Result<usize>> {
         match &mut *self {
             Self::Socket(socket) => Pin::new(socket).poll_write_vectored(cx, parts),
-            Self::Stream(stream) => Pin::new(stream).poll_write_vectored(cx, parts),
+            Self::H2(_) => {
+                let part = parts.iter().find(|part| !part.is_empty());
+                self.poll_write(cx, part.map_or(&[], |part| part))
+            }
         }
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut *self {
             Self::Socket(socket) => Pin::new(socket).poll_flush(cx),
-            Self::Stream(stream) => Pin::new(stream).poll_flush(cx),
+            Self::H2(_) => Poll::Ready(Ok(())),
         }
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut *self {
             Self::Socket(socket) => Pin::new(socket).poll_shutdown(cx),
-            Self::Stream(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::H2(stream) => stream.poll_shutdown(),
         }
     }
 }

@@ -40,8 +40,7 @@ pub(crate) async fn serve(
             work,
             began,
             Some(route),
-            405,
-            text,
+            (405, text),
         )
         .await;
     }
@@ -57,8 +56,7 @@ pub(crate) async fn serve(
                 work,
                 began,
                 Some(route),
-                status,
-                &text,
+                (status, text.as_str()),
             )
             .await;
         }
@@ -75,8 +73,7 @@ pub(crate) async fn serve(
             work,
             began,
             Some(route),
-            404,
-            text,
+            (404, text),
         )
         .await;
     };

@@ -7,7 +7,7 @@ use route::{IpSet, Scheme};
 use sniff::proxy::{HeaderSniffer, Limits};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::{streams, visitor, visitor::About, worker::Worker};
+use crate::{conn::Conn, streams, visitor, visitor::About, worker::Worker};
 
 /// What a listener speaks.
 #[derive(Clone, Debug)]
@@ -60,7 +60,9 @@ pub(crate) async fn visit(
             if stream.alpn() == Some(b"h2") {
                 return Box::pin(crate::h2::serve(worker.clone(), stream, about)).await;
             }
-            if let Some((stream, first)) = visitor::serve(&worker, stream, &about).await {
+            if let Some((stream, first)) =
+                visitor::serve(&worker, Conn::Socket(stream), &about).await
+            {
                 let stream = stream.with_prefix(first);
                 Box::pin(crate::h2::serve(worker.clone(), stream, about)).await;
             }

@@ -76,7 +76,7 @@ pub(crate) struct Entry<'a> {
 
 /// The file and its thread. Dropping it writes what is left.
 #[derive(Debug)]
-pub struct AccessLog {
+pub(crate) struct AccessLog {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
@@ -103,7 +103,7 @@ impl AccessLog {
     ///
     /// # Errors
     /// The system's, when the file cannot be opened or the thread not started.
-    pub fn open(path: &Path, format: Format, one_of: u32) -> io::Result<Self> {
+    pub(crate) fn open(path: &Path, format: Format, one_of: u32) -> io::Result<Self> {
         let file = open(path)?;
         let (sender, receiver) = sync_channel(QUEUE);
         let shared = Arc::new(Shared {
@@ -127,14 +127,14 @@ impl AccessLog {
     }
 
     /// Opens the file again by its name before the next line: for rotation by renaming.
-    pub fn reopen(&self) {
+    pub(crate) fn reopen(&self) {
         self.shared.reopen.store(true, Relaxed);
         let _ = self.shared.sender.try_send(Message::Wake);
     }
 
     /// Lines that were lost because the disk was too slow or refused them.
     #[must_use]
-    pub fn lost(&self) -> u64 {
+    pub(crate) fn lost(&self) -> u64 {
         self.shared.lost.load(Relaxed)
     }
 

@@ -182,6 +182,11 @@ impl Proxy {
                 sum.3 = sum.3.wrapping_add(one.3);
             }
         }
+        if let Some(log) = &self.access_log {
+            let help =
+                "Lines of the access log that were lost because the disk was full or too slow.";
+            sums.push(("proxy_access_log_lost_total", help, "counter", log.lost()));
+        }
         sums
     }
 

@@ -77,12 +77,21 @@ pub(crate) async fn serve(
         Ok(route) => route.map(|route| route.id),
         Err(bad) => {
             let text = bad.to_string();
-            return refuse(worker, about, connection, work, began, None, 400, &text).await;
+            return refuse(
+                worker,
+                about,
+                connection,
+                work,
+                began,
+                None,
+                (400, text.as_str()),
+            )
+            .await;
         }
     };
     let Some(route) = route.and_then(|id| local.site.routes.get(id)) else {
         let text = "Nothing here answers for this host and path.";
-        return refuse(worker, about, connection, work, began, None, 404, text).await;
+        return refuse(worker, about, connection, work, began, None, (404, text)).await;
     };
     connection.keep_alive = route.timeouts.keep_alive;
     let visitor = local.site.forwarding.visitor(&VisitorView {
@@ -102,8 +111,7 @@ pub(crate) async fn serve(
                 work,
                 began,
                 Some(route),
-                status,
-                text,
+                (status, text),
             )
             .await;
         }
@@ -121,8 +129,7 @@ pub(crate) async fn serve(
             work,
             began,
             Some(route),
-            405,
-            text,
+            (405, text),
         )
         .await;
     }
@@ -137,8 +144,7 @@ pub(crate) async fn serve(
             work,
             began,
             Some(route),
-            413,
-            text,
+            (413, text),
         )
         .await;
     }
@@ -153,8 +159,7 @@ pub(crate) async fn serve(
                     work,
                     began,
                     Some(route),
-                    502,
-                    text,
+                    (502, text),
                 )
                 .await;
             };
@@ -223,8 +228,7 @@ pub(crate) async fn serve(
                 work,
                 began,
                 Some(route),
-                502,
-                text,
+                (502, text),
             )
             .await
         }
@@ -307,6 +311,24 @@ async fn check_password(worker: &Worker, local: &Local, check: route::PasswordCh
     }
 }
 
+/// What a request is told that is not served.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Refusal<'a> {
+    status: u16,
+    text: &'a str,
+    phase: Phase,
+}
+
+impl<'a> From<(u16, &'a str)> for Refusal<'a> {
+    fn from((status, text): (u16, &'a str)) -> Self {
+        Self {
+            status,
+            text,
+            phase: Phase::Request,
+        }
+    }
+}
+
 /// The answer's manner for a request whose body has not been read.
 fn manner(worker: &Worker, request: &Request<'_>) -> Manner {
     let unread = !matches!(request.framing(), Framing::None | Framing::Length(0));
@@ -330,9 +352,13 @@ pub(crate) async fn refuse(
     work: &mut Work,
     began: Duration,
     route: Option<&Route>,
-    status: u16,
-    text: &str,
+    refusal: impl Into<Refusal<'_>>,
 ) -> Next {
+    let Refusal {
+        status,
+        text,
+        phase,
+    } = refusal.into();
     let request = work.request.view(&work.saved);
     let manner = manner(worker, &request);
     let challenge = route
@@ -347,6 +373,7 @@ pub(crate) async fn refuse(
     let told = Told {
         status,
         ended_by: EndedBy::Proxy,
+        phase,
         ..Told::default()
     };
     finish(worker, about, connection, work, began, route, manner, told).await
@@ -500,18 +527,22 @@ impl Forward<'_> {
                         worker.metrics.proxy_unavailable_total.add_one();
                         let text =
                             "The service has as many requests as it can take. Try again soon.";
-                        return self.refuse(connection, work, 503, text).await;
+                        return self.refuse(connection, work, 503, text, Phase::Queue).await;
                     }
                 }
             }
         };
         let mut tried = Tried::default();
         let mut retries = 0;
+        let mut failed = None;
         loop {
             let Some(picked) = self.pick(work, tried) else {
+                if let Some(failed) = &failed {
+                    return self.no_connection(connection, work, failed).await;
+                }
                 worker.metrics.proxy_unavailable_total.add_one();
                 let text = "No server of this service is available now.";
-                return self.refuse(connection, work, 503, text).await;
+                return self.refuse(connection, work, 503, text, Phase::Queue).await;
             };
             let server = picked.server;
             let now = worker.clock.coarse();
@@ -521,14 +552,15 @@ impl Forward<'_> {
                 Some(lease) => lease,
                 None => match Box::pin(self.connect(&picked)).await {
                     Ok(lease) => lease,
-                    Err(failed) => {
+                    Err(error) => {
                         self.upstream.report(server, Health::Unreachable, now);
                         picked.finish(now, Outcome::Failed);
                         tried.insert(server);
                         if self.may_retry(&mut retries) {
+                            failed = Some(error);
                             continue;
                         }
-                        return self.no_connection(connection, work, &failed).await;
+                        return self.no_connection(connection, work, &error).await;
                     }
                 },
             };
@@ -553,7 +585,9 @@ impl Forward<'_> {
                     worker.metrics.proxy_upstream_broken_total.add_one();
                     let text =
                         "The server behind this proxy closed the connection without an answer.";
-                    return self.refuse(connection, work, 502, text).await;
+                    return self
+                        .refuse(connection, work, 502, text, Phase::Answer)
+                        .await;
                 }
             }
         }
@@ -609,7 +643,13 @@ impl Forward<'_> {
         work: &mut Work,
         status: u16,
         text: &str,
+        phase: Phase,
     ) -> Next {
+        let refusal = Refusal {
+            status,
+            text,
+            phase,
+        };
         refuse(
             self.worker,
             self.about,
@@ -617,8 +657,7 @@ impl Forward<'_> {
             work,
             self.began,
             Some(self.route),
-            status,
-            text,
+            refusal,
         )
         .await
     }
@@ -642,7 +681,8 @@ impl Forward<'_> {
                 )
             }
         };
-        self.refuse(connection, work, status, text).await
+        self.refuse(connection, work, status, text, Phase::Connect)
+            .await
     }
 
     /// One attempt on one connection.

@@ -5,7 +5,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 use net::tls::TlsConnector;
 use route::{
     BreakerSpec, Forwarding, HashKey, HealthSpec, Policy, RetryBudgetSpec, Routes, ServerSpec,
-    Sticky, StreamRoutes, UpstreamId,
+    Sticky, StreamRoutes,
 };
 
 /// Everything that workers need to know of the configuration.
@@ -15,16 +15,10 @@ pub struct Site {
     pub routes: Routes,
     /// Which connection goes where, on ports that carry no HTTP.
     pub streams: StreamRoutes,
-    /// Upstreams by their [`UpstreamId`].
+    /// Upstreams by their [`route::UpstreamId`].
     pub upstreams: Vec<UpstreamSpec>,
     /// Who the visitor is, and how upstreams are told.
     pub forwarding: Forwarding,
-}
-
-impl Site {
-    pub(crate) fn upstream(&self, id: UpstreamId) -> Option<&UpstreamSpec> {
-        self.upstreams.get(usize::try_from(id.0).ok()?)
-    }
 }
 
 /// A group of servers that do the same.
@@ -76,8 +70,6 @@ pub enum Address {
     Tcp(Box<str>, u16),
     /// A Unix socket.
     Unix(PathBuf),
-    /// Nothing is connected to: whoever owns the exchange brings the connection.
-    Given,
 }
 
 impl Address {
@@ -134,4 +126,4 @@ impl Default for KeepAlive {
 }
 
 /// A site that workers share.
-pub type SharedSite = Arc<Site>;
+pub(crate) type SharedSite = Arc<Site>;

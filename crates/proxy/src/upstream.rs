@@ -305,7 +305,6 @@ impl Upstream {
                 stream
             }
             Address::Unix(path) => net::connect_unix(path).await?,
-            Address::Given => return Err(io::ErrorKind::Unsupported.into()),
         };
         if let Some(version) = wanted.send_proxy {
             stream.write_all(&proxy_header(version, visitor)).await?;

@@ -1,7 +1,7 @@
 //! A visitor's HTTP/1 connection: one request after the other, each answered before the next is looked at, so that answers come in order whatever
 //! was sent ahead.
 
-use std::{future::poll_fn, net::SocketAddr, rc::Rc, task::Poll, time::Duration};
+use std::{net::SocketAddr, rc::Rc, task::Poll, time::Duration};
 
 use h1::{Framing, RequestError, Version};
 use route::{Scheme, Timeouts};
@@ -31,11 +31,11 @@ pub(crate) struct About {
 /// Serves a connection until it ends. `Some`: the first bytes are HTTP/2's; they are in the input.
 pub(crate) async fn serve(
     worker: &Rc<Worker>,
-    conn: net::Stream,
+    conn: Conn,
     about: &About,
 ) -> Option<(net::Stream, Vec<u8>)> {
     let mut connection = Connection {
-        conn: Conn::Socket(conn),
+        conn,
         input: Input::default(),
         deadline: worker.clock.deadline(),
         keep_alive: Timeouts::default().keep_alive,
@@ -237,21 +237,6 @@ impl Connection {
 /// Whether another request may follow on the connection.
 pub(crate) fn goes_on(worker: &Worker, wants: bool, framing: Framing) -> bool {
     wants && !worker.is_draining() && framing != Framing::UntilClose
-}
-
-/// Yields to other tasks once.
-#[expect(dead_code, reason = "for long pipelines")]
-async fn pause() {
-    let mut yielded = false;
-    poll_fn(|cx| {
-        if yielded {
-            return Poll::Ready(());
-        }
-        yielded = true;
-        cx.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
 }
 
 const LINGER: Duration = Duration::from_secs(2);

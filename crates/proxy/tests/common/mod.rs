@@ -23,9 +23,9 @@ use route::{
     Routes, ServerSpec, StreamRoutes, ToUpstream, UpstreamId,
 };
 
-pub const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
-pub fn server(address: SocketAddr) -> UpstreamServer {
+pub(crate) fn server(address: SocketAddr) -> UpstreamServer {
     UpstreamServer {
         spec: ServerSpec::new(&address.to_string()),
         address: Address::Tcp(address.ip().to_string().into(), address.port()),
@@ -35,7 +35,7 @@ pub fn server(address: SocketAddr) -> UpstreamServer {
     }
 }
 
-pub fn upstream(servers: Vec<UpstreamServer>) -> UpstreamSpec {
+pub(crate) fn upstream(servers: Vec<UpstreamServer>) -> UpstreamSpec {
     UpstreamSpec {
         name: "app".into(),
         servers,
@@ -51,11 +51,11 @@ pub fn upstream(servers: Vec<UpstreamServer>) -> UpstreamSpec {
     }
 }
 
-pub fn route() -> Route {
+pub(crate) fn route() -> Route {
     Route::new("all", Action::Upstream(ToUpstream::new(UpstreamId(0))))
 }
 
-pub fn site(route: Route, upstreams: Vec<UpstreamSpec>) -> Site {
+pub(crate) fn site(route: Route, upstreams: Vec<UpstreamSpec>) -> Site {
     Site {
         routes: Routes::new(vec![(Match::default(), route)]).expect("one route"),
         streams: StreamRoutes::default(),
@@ -64,7 +64,7 @@ pub fn site(route: Route, upstreams: Vec<UpstreamSpec>) -> Site {
     }
 }
 
-pub fn start(site: Site) -> Proxy {
+pub(crate) fn start(site: Site) -> Proxy {
     Proxy::start(Options {
         workers: Some(1),
         listeners: vec![Listener {
@@ -79,18 +79,18 @@ pub fn start(site: Site) -> Proxy {
 }
 
 /// A proxy with one route to one origin.
-pub fn before(origin: &Origin) -> Proxy {
+pub(crate) fn before(origin: &Origin) -> Proxy {
     start(site(route(), vec![upstream(vec![server(origin.address)])]))
 }
 
-pub fn metric(proxy: &Proxy, name: &str) -> u64 {
+pub(crate) fn metric(proxy: &Proxy, name: &str) -> u64 {
     let all = proxy.metrics();
     let found = all.iter().find(|(other, ..)| *other == name);
     found.unwrap_or_else(|| panic!("no metric {name}")).3
 }
 
 /// Waits until a metric has a value: counters are written by other threads.
-pub fn await_metric(proxy: &Proxy, name: &str, value: u64) {
+pub(crate) fn await_metric(proxy: &Proxy, name: &str, value: u64) {
     let until = Instant::now() + PATIENCE;
     while metric(proxy, name) != value {
         assert!(
@@ -103,14 +103,14 @@ pub fn await_metric(proxy: &Proxy, name: &str, value: u64) {
 }
 
 /// Listens, and runs a function for every connection.
-pub struct Origin {
-    pub address: SocketAddr,
-    pub accepted: Arc<AtomicUsize>,
+pub(crate) struct Origin {
+    pub(crate) address: SocketAddr,
+    pub(crate) accepted: Arc<AtomicUsize>,
     stop: Arc<AtomicBool>,
 }
 
 impl Origin {
-    pub fn new(serve: impl Fn(TcpStream, usize) + Send + Sync + 'static) -> Self {
+    pub(crate) fn new(serve: impl Fn(TcpStream, usize) + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("an address");
         let (accepted, stop) = (
@@ -140,7 +140,7 @@ impl Origin {
     }
 
     /// Answers every request with `answer` and tells what it was sent.
-    pub fn answering(answer: &'static [u8]) -> (Self, mpsc::Receiver<Vec<u8>>) {
+    pub(crate) fn answering(answer: &'static [u8]) -> (Self, mpsc::Receiver<Vec<u8>>) {
         let (tell, told) = mpsc::channel();
         let origin = Self::new(move |mut stream, _| {
             while let Some(request) = read_message(&mut stream) {
@@ -162,12 +162,12 @@ impl Drop for Origin {
 }
 
 /// Resets the connection instead of closing it.
-pub fn reset(stream: TcpStream) {
+pub(crate) fn reset(stream: TcpStream) {
     let socket = socket2::Socket::from(stream);
     let _ = socket.set_linger(Some(Duration::ZERO));
 }
 
-pub fn connect(proxy: &Proxy) -> TcpStream {
+pub(crate) fn connect(proxy: &Proxy) -> TcpStream {
     let stream = TcpStream::connect(proxy.addresses()[0]).expect("the proxy listens");
     stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
     stream.set_nodelay(true).expect("no delay");
@@ -175,7 +175,7 @@ pub fn connect(proxy: &Proxy) -> TcpStream {
 }
 
 /// A head, without its body.
-pub fn read_head(stream: &mut TcpStream) -> Option<Vec<u8>> {
+pub(crate) fn read_head(stream: &mut TcpStream) -> Option<Vec<u8>> {
     let mut head = Vec::new();
     let mut byte = [0];
     while !head.ends_with(b"\r\n\r\n") {
@@ -188,7 +188,7 @@ pub fn read_head(stream: &mut TcpStream) -> Option<Vec<u8>> {
 }
 
 /// A head and its body, framed by Content-Length or chunks; as it came.
-pub fn read_message(stream: &mut TcpStream) -> Option<Vec<u8>> {
+pub(crate) fn read_message(stream: &mut TcpStream) -> Option<Vec<u8>> {
     let mut message = read_head(stream)?;
     let text = String::from_utf8_lossy(&message).to_ascii_lowercase();
     if let Some(length) = text
@@ -231,7 +231,7 @@ fn ends_chunks(mut body: &[u8]) -> bool {
 }
 
 /// Sends bytes on a connection of its own and reads until the proxy closes. The second value is false if it was reset.
-pub fn exchange(proxy: &Proxy, bytes: &[u8]) -> (Vec<u8>, bool) {
+pub(crate) fn exchange(proxy: &Proxy, bytes: &[u8]) -> (Vec<u8>, bool) {
     let mut stream = connect(proxy);
     let _ = stream.write_all(bytes);
     let mut answer = Vec::new();
@@ -239,6 +239,6 @@ pub fn exchange(proxy: &Proxy, bytes: &[u8]) -> (Vec<u8>, bool) {
     (answer, clean)
 }
 
-pub fn text(bytes: &[u8]) -> String {
+pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
