@@ -215,9 +215,11 @@ fn examples() -> Vec<PathBuf> {
 
 /// The YAML blocks of the documentation that are whole files.
 fn documented() -> Vec<String> {
-    let text = fs::read_to_string(root().join("docs/configuration.md"))
-        .expect("the documentation is committed");
-    let blocks: Vec<_> = text
+    let read = |name: &str| fs::read_to_string(root().join(name));
+    let [configuration, migrating] = ["docs/configuration.md", "docs/migrating.md"]
+        .map(|name| read(name).expect("the documentation is committed"));
+    assert!(migrating.matches("```yaml\n").count() >= 10);
+    let blocks: Vec<_> = (configuration + &migrating)
         .split("```yaml\n")
         .skip(1)
         .map(|rest| rest.split("```").next().unwrap_or_default().to_string())
@@ -261,10 +263,17 @@ fn every_documented_file_loads() {
         .file("users.yml", "id3: {secret: s}")
         .file("/etc/gt/chain.pem", "")
         .file("/etc/gt/key.pem", "")
+        .file(
+            "/etc/gt/users",
+            "ann:$2y$04$wXSYmw5a1qkJ0X9lXyJmSuFcsVVKwI1Tk7cvGJ3XOpnc9jmEvCqDq",
+        )
         .file("/run/secrets/gt", "s");
     for text in documented() {
-        check_text(Path::new("doc.yml"), &text, None, &world)
+        let checked = check_text(Path::new("doc.yml"), &text, None, &world)
             .unwrap_or_else(|e| panic!("{e}\n{text}"));
+        if let Checked::Proxy(proxy) = checked {
+            assert_eq!(proxy.warnings, [], "{text}");
+        }
     }
 }
 
@@ -289,6 +298,10 @@ fn the_schema_accepts_what_loads_and_refuses_what_does_not() {
         "services: [{local: http://h, basicAuth: x}]",
         "services: [{local: h}]",
         "users: {a: {spede: 1}}",
+        "proxy: {listeners: {adr: 80}}",
+        "proxy: {routes: {to: 'h:1', retries: many}}",
+        "proxy: {upstreams: {u: {balance: best}}}",
+        "proxy: {routes: {redirect: {status: 200}}}",
         "unknown: 1",
         "[]",
     ] {
