@@ -1,4 +1,4 @@
-//! The command line: `gt server` and `gt client` have their own grammar (crate `config`: one dash or two, flags that belong
+//! The command line: `gt server`, `gt client` and `gt proxy` have their own grammar (crate `config`: one dash or two, flags that belong
 //! to the `-local` before them); everything else is clap's.
 
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use clap::{Arg, ArgAction, Args, Command, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 use config::{
     CommandLine, Role,
-    options::{CLIENT_OPTIONS, Kind, SERVER_OPTIONS, SERVICE, Status, Table},
+    options::{CLIENT_OPTIONS, Kind, PROXY_OPTIONS, SERVER_OPTIONS, SERVICE, Status, Table},
 };
 
 use crate::{failure::Failure, help};
@@ -29,6 +29,7 @@ pub(crate) fn parse(args: Vec<String>) -> Result<Action, Failure> {
     match args.first().map(String::as_str) {
         Some("server") => role(Role::Server, args),
         Some("client") => role(Role::Client, args),
+        Some("proxy") => role(Role::Proxy, args),
         _ => other(args),
     }
 }
@@ -74,6 +75,7 @@ fn other(args: Vec<String>) -> Result<Action, Failure> {
         (Some(Verb::Completions { shell }), _) => Ok(Action::Print(completions(shell))),
         (Some(Verb::Server(rest)), _) => role(Role::Server, rest.with_name("server")),
         (Some(Verb::Client(rest)), _) => role(Role::Client, rest.with_name("client")),
+        (Some(Verb::Proxy(rest)), _) => role(Role::Proxy, rest.with_name("proxy")),
         (None, Some(path)) => Ok(Action::RunPath(path)),
         (None, None) => Err(Failure::Usage(Cli::command().render_help().to_string())),
     }
@@ -103,6 +105,8 @@ enum Verb {
     Server(Rest),
     /// Run a relay client beside a service
     Client(Rest),
+    /// Run a reverse proxy
+    Proxy(Rest),
     /// Check configuration files, or print their schema
     Config {
         #[command(subcommand)]
@@ -117,7 +121,7 @@ enum Verb {
 
 #[derive(Subcommand)]
 enum ConfigVerb {
-    /// Check files or folders and say what is wrong; nothing is opened or written
+    /// Check files or folders and say what is wrong; nothing is started or written
     Check {
         /// Files, or folders with .yml and .yaml files
         #[arg(required = true, value_name = "FILE|DIR")]
@@ -147,6 +151,7 @@ fn completions(shell: Shell) -> String {
         command = command.subcommand(match subcommand.get_name() {
             "server" => with_flags("server", &[&SERVER_OPTIONS]),
             "client" => with_flags("client", &[&CLIENT_OPTIONS, &SERVICE]),
+            "proxy" => with_flags("proxy", &[&PROXY_OPTIONS]),
             _ => subcommand.clone(),
         });
     }

@@ -3,7 +3,7 @@
 use std::{io, time::Duration};
 
 use agent::{Client, ClientError};
-use config::{ApiListener, Checked};
+use config::{ApiListener, Checked, ListenerProtocol};
 use control::{Api, ApiError, Source};
 use server::{Server, StartError};
 use tokio::signal::unix::{SignalKind, signal};
@@ -20,6 +20,9 @@ pub(crate) enum RunError {
     /// An API cannot be started.
     #[error("the API cannot start: {0}")]
     Api(#[from] ApiError),
+    /// The data plane of the proxy is not here.
+    #[error("this build checks the configuration of a reverse proxy, but cannot run one")]
+    NoProxy,
     /// Signals cannot be received.
     #[error("signals cannot be received: {0}")]
     Signals(io::Error),
@@ -39,6 +42,9 @@ pub(crate) fn run(configurations: Vec<Checked>) -> Result<(), RunError> {
     for configuration in configurations {
         let listener = api_listener(&configuration);
         let one = match configuration {
+            // Better not to start than to leave out what the file asks for.
+            Checked::Server(server) if server.proxy.is_some() => return Err(RunError::NoProxy),
+            Checked::Proxy(_) => return Err(RunError::NoProxy),
             Checked::Server(server) => Running::Server(Server::start(*server)?),
             Checked::Client(client) => Running::Client(Client::start(*client)?),
         };
@@ -86,6 +92,7 @@ fn api_listener(configuration: &Checked) -> Option<ApiListener> {
             addr,
             certificate: None,
         }),
+        Checked::Proxy(proxy) => proxy.api.clone(),
     }
 }
 
@@ -133,7 +140,26 @@ pub(crate) fn describe(configuration: &Checked) -> String {
     match configuration {
         Checked::Server(server) => describe_server(server),
         Checked::Client(client) => describe_client(client),
+        Checked::Proxy(proxy) => format!("proxy on {}", describe_proxy(&proxy.proxy)),
     }
+}
+
+fn describe_proxy(proxy: &config::ProxyConfig) -> String {
+    let listeners = proxy.listeners.iter().map(|listener| {
+        let protocol = match listener.protocol {
+            ListenerProtocol::Http { .. } => "http",
+            ListenerProtocol::Https { .. } => "https",
+            ListenerProtocol::Tcp => "tcp",
+            ListenerProtocol::Tls => "tls",
+        };
+        format!("{protocol} {}", listener.addr)
+    });
+    format!(
+        "{}, {} routes, {} upstreams",
+        listeners.collect::<Vec<_>>().join(", "),
+        proxy.routes.len(),
+        proxy.upstreams.len()
+    )
 }
 
 fn describe_server(server: &config::Server) -> String {
@@ -143,8 +169,12 @@ fn describe_server(server: &config::Server) -> String {
         .iter()
         .filter_map(|(name, address)| address.map(|address| format!("{name} {address}")))
         .collect();
+    let proxy = match &server.proxy {
+        Some(proxy) => format!("; proxy on {}", describe_proxy(proxy)),
+        None => String::new(),
+    };
     format!(
-        "server on {}, {} users",
+        "server on {}, {} users{proxy}",
         listeners.join(", "),
         server.users.len()
     )
