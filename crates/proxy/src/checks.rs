@@ -112,7 +112,7 @@ async fn ask(
         match head.parse(&read, h1::Asked::new(b"GET", false), &limits) {
             Ok(Some(_)) => {
                 let found = head.view(&read).status();
-                return (status.0..=status.1).contains(&found);
+                return status.iter().any(|range| range.contains(&found));
             }
             Ok(None) => {}
             Err(_) => return false,

@@ -15,6 +15,7 @@ mod answer;
 mod buffer;
 mod checks;
 mod clock;
+mod configured;
 mod conn;
 mod exchange;
 mod files;
@@ -33,6 +34,7 @@ mod visitor;
 mod work;
 mod worker;
 
+pub use configured::{ConfiguredError, options, site};
 pub use ingress::Protocol;
 pub use log::Format as LogFormat;
 pub use metrics::{Counter, Gauge, Metrics};

@@ -604,7 +604,7 @@ impl Forward<'_> {
         let sticky = spec
             .sticky
             .as_ref()
-            .and_then(|(name, _)| route::cookie(&fields, name));
+            .and_then(|(cookie, _)| route::cookie(&fields, &cookie.name));
         self.upstream.pick(&PickRequest {
             now: self.worker.clock.coarse(),
             key,
@@ -1040,10 +1040,14 @@ impl Forward<'_> {
             && !picked.sticky
         {
             writer.field_with(b"Set-Cookie", |out| {
-                out.extend_from_slice(cookie.as_bytes());
+                out.extend_from_slice(cookie.name.as_bytes());
                 out.push(b'=');
                 picked.upstream().write_sticky_tag(picked.server, out);
                 out.extend_from_slice(b"; Path=/; HttpOnly; SameSite=Lax");
+                if let Some(age) = cookie.max_age {
+                    let _ =
+                        std::io::Write::write_fmt(out, format_args!("; Max-Age={}", age.as_secs()));
+                }
             });
         }
         if answer.is_tunnel() {
