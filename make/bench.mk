@@ -5,13 +5,17 @@ PEERS := $(abspath $(CARGO_TARGET_DIR))/peers
 SOAK_SECONDS ?= 300
 SOAK_SEED ?= 1
 
-.PHONY: bench bench-peers bench-relay bench-bulk bench-idle bench-keystroke soak
+.PHONY: bench bench-peers bench-proxy bench-relay bench-bulk bench-idle bench-keystroke soak
 
 bench: bench-relay bench-bulk bench-idle bench-keystroke ## gt beside rathole and frp; needs Go, nginx, wrk
 
 bench-relay bench-bulk bench-idle bench-keystroke: bench-%: bench-peers
 	cargo build --release -p gt -p bench
 	$(CARGO_TARGET_DIR)/release/bench $* --gt $(CARGO_TARGET_DIR)/release/gt --peers $(PEERS)
+
+bench-proxy: ## gt proxy beside nginx and HAProxy; needs nginx, haproxy, wrk
+	cargo build --release -p gt -p bench
+	$(CARGO_TARGET_DIR)/release/bench proxy --gt $(CARGO_TARGET_DIR)/release/gt
 
 bench-peers: $(PEERS)/bin/rathole $(PEERS)/bin/frp-run
 
