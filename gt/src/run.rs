@@ -88,10 +88,7 @@ impl Running {
 fn api_listener(configuration: &Checked) -> Option<ApiListener> {
     match configuration {
         Checked::Server(server) => server.listeners.api.clone(),
-        Checked::Client(client) => client.api.map(|addr| ApiListener {
-            addr,
-            certificate: None,
-        }),
+        Checked::Client(client) => client.api.clone(),
         Checked::Proxy(proxy) => proxy.api.clone(),
     }
 }

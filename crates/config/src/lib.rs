@@ -45,7 +45,7 @@ mod yaml;
 pub use checked::{
     ApiListener, Certificate, CheckKind, Client, HostName, HostPrefix, Id, IdleTimeout, KeepAlive,
     Limits, ListenerProtocol, ListenerTls, Listeners, Local, Log, LogFormat, LogLevel, NameError,
-    Page, Proxy, ProxyConfig, ProxyListener, ProxyProtocol, Remote, Scheme, Secret, Server,
+    Page, Pending, Proxy, ProxyConfig, ProxyListener, ProxyProtocol, Remote, Scheme, Secret, Server,
     ServerAddress, ServerTimeouts, Service, StickyCookie, Throttle, TlsVersion, Trust, Upstream,
     UpstreamProtocol, UpstreamServer, UpstreamTls, User, Warning,
 };

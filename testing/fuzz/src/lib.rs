@@ -4,5 +4,7 @@
 pub mod config;
 pub mod kcp;
 pub mod mux;
+pub mod smux;
 pub mod sniff;
 pub mod tunnel;
+pub mod ws;

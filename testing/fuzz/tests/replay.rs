@@ -22,6 +22,11 @@ fn mux() {
 }
 
 #[test]
+fn smux() {
+    replay("smux", fuzz_checks::smux::check);
+}
+
+#[test]
 fn tunnel() {
     replay("tunnel", fuzz_checks::tunnel::check);
 }
@@ -39,4 +44,9 @@ fn config() {
 #[test]
 fn kcp() {
     replay("kcp", fuzz_checks::kcp::check);
+}
+
+#[test]
+fn ws() {
+    replay("ws", fuzz_checks::ws::check);
 }

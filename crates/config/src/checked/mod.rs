@@ -15,6 +15,6 @@ pub use proxy::{
     ServerAddress, StickyCookie, Upstream, UpstreamProtocol, UpstreamServer, UpstreamTls,
 };
 pub use server::{
-    ApiListener, Certificate, IdleTimeout, Limits, Listeners, Server, ServerTimeouts, Throttle,
-    TlsVersion, User,
+    ApiListener, Certificate, IdleTimeout, Limits, Listeners, Pending, Server, ServerTimeouts,
+    Throttle, TlsVersion, User,
 };
