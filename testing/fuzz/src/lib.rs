@@ -4,5 +4,6 @@
 pub mod config;
 pub mod kcp;
 pub mod mux;
+pub mod route;
 pub mod sniff;
 pub mod tunnel;

@@ -40,3 +40,8 @@ fn config() {
 fn kcp() {
     replay("kcp", fuzz_checks::kcp::check);
 }
+
+#[test]
+fn route() {
+    replay("route", fuzz_checks::route::check);
+}
