@@ -260,7 +260,7 @@ fn report(setting: &Setting, options: &Options, lab: &Lab, field: &[Entry]) -> R
 fn gt(at: SocketAddr, origin: SocketAddr) -> String {
     format!(
         "version: 1.0\ntype: proxy\noptions:\n  workers: 1\n  logLevel: error\nproxy:\n  listeners:\n    - addr: {at}\n  xForwardedProto: false\n  xForwardedHost: false\n  \
-         xForwardedProto: false\n    xForwardedHost: false\n  upstreams:\n    app:\n      servers:\n        - addr: {origin}\n      keepAlive:\n        connections: 1024\n  \
+         upstreams:\n    app:\n      servers:\n        - addr: {origin}\n      keepAlive:\n        connections: 1024\n  \
          routes:\n    - to: app\n"
     )
 }

@@ -58,7 +58,7 @@ impl Check<'_> {
         };
         let mut users = Vec::new();
         for (key, value) in entries {
-            let Some(secret) = self.secret_value(value) else {
+            let Some(secret) = self.secret_value(value, "usersFile") else {
                 continue;
             };
             let hash = PasswordHash::new(secret.expose()).map_err(Into::into);

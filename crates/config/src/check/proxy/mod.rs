@@ -18,7 +18,7 @@ use route::{
 
 use super::Check;
 use crate::{
-    checked::{ApiListener, Proxy, ProxyConfig, ProxyListener, Upstream},
+    checked::{Proxy, ProxyConfig, ProxyListener, Upstream},
     options::{LIMITS, LISTENER, PROXY, ROUTE, TIMEOUTS, UPSTREAM},
     problem::{Errors, Problem},
     section::Section,
@@ -37,12 +37,7 @@ pub(crate) fn check_proxy(
     let workers = options
         .count::<usize>("workers", &mut check.findings)
         .and_then(NonZeroUsize::new);
-    let api = options
-        .listen("apiAddr", &mut check.findings)
-        .map(|addr| ApiListener {
-            addr,
-            certificate: None,
-        });
+    let api = check.api(options, None);
     let mut draft = Draft::default();
     let section = match top.node("proxy") {
         Some(node) => Section::read(&PROXY, node, &mut check.findings),

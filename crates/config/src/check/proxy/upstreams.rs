@@ -180,7 +180,7 @@ impl Check<'_> {
                     .filter(|time| !time.is_zero()),
                 secret: section
                     .node("secret")
-                    .and_then(|node| self.secret_value(node)),
+                    .and_then(|node| self.secret_value(node, "secret")),
             });
         }
     }
