@@ -5,7 +5,7 @@ PEERS := $(abspath $(CARGO_TARGET_DIR))/peers
 SOAK_SECONDS ?= 300
 SOAK_SEED ?= 1
 
-.PHONY: bench bench-peers bench-proxy bench-relay bench-bulk bench-idle bench-keystroke soak
+.PHONY: bench bench-peers bench-proxy bench-relay bench-bulk bench-idle bench-keystroke soak soak-reload
 
 bench: bench-relay bench-bulk bench-idle bench-keystroke ## gt beside rathole and frp; needs Go, nginx, wrk
 
@@ -29,3 +29,7 @@ $(PEERS)/bin/frp-run: testing/bench/frp/main.go testing/bench/frp/go.mod testing
 soak: ## seeded load for SOAK_SECONDS (300) while links, services and clients are killed
 	cargo build --release -p gt -p soak
 	$(CARGO_TARGET_DIR)/release/soak --seconds $(SOAK_SECONDS) --seed $(SOAK_SEED) --gt $(CARGO_TARGET_DIR)/release/gt
+
+soak-reload: ## 200 reloads at 5 a second under seeded load; nothing may be lost
+	cargo build --release -p gt -p soak
+	$(CARGO_TARGET_DIR)/release/soak --reloads 200 --rate 5 --seed $(SOAK_SEED) --gt $(CARGO_TARGET_DIR)/release/gt

@@ -15,6 +15,8 @@ Examples:
   gt server -c server.yml
   gt proxy --listen :8080 --to 127.0.0.1:3000
   gt config check server.yml
+  gt reload -c server.yml
+  gt status -c server.yml
 
 gt server --help, gt client --help and gt proxy --help show more.";
 
@@ -156,7 +158,8 @@ Examples:
 
 const FOOT: &str = "
   -c, -config FILE|DIR           Read a file, or all .yml and .yaml files of a folder
-  -s, -signal SIGNAL             reload, restart or stop (not in this build)
+  -s, -signal SIGNAL             Ask a running gt: reload, plan, restart, stop, status, reopen
+  -no-supervisor                 One process, without a supervisor: no reload, no restart
   -h, -help                      This text
 
 One dash or two, `-name value` or `-name=value`; for true or false `-name` or `-name=false`.

@@ -1,4 +1,4 @@
-//! Runs checked configurations, each with its API, until a signal ends them. Thin: the work is in `server`, `agent` and `control`.
+//! Runs checked configurations, each with its API, until a signal ends them. Thin: the work is in `server`, `agent`, `proxy` and `control`.
 
 use std::{io, time::Duration};
 
@@ -20,9 +20,17 @@ pub(crate) enum RunError {
     /// An API cannot be started.
     #[error("the API cannot start: {0}")]
     Api(#[from] ApiError),
-    /// The data plane of the proxy is not here.
-    #[error("this build checks the configuration of a reverse proxy, but cannot run one")]
-    NoProxy,
+    /// A proxy cannot be started.
+    #[error("the proxy cannot start: {0}")]
+    Proxy(#[from] proxy::StartError),
+    /// What a proxy's configuration names cannot be used.
+    #[error("the proxy cannot start: {0}")]
+    Configured(#[from] proxy::ConfiguredError),
+    /// A server's own proxy section is checked and not run.
+    #[error(
+        "a `proxy` section in a server's file is not run yet: give it a file of its own, with `type: proxy`"
+    )]
+    ProxyInServer,
     /// Signals cannot be received.
     #[error("signals cannot be received: {0}")]
     Signals(io::Error),
@@ -32,6 +40,7 @@ pub(crate) enum RunError {
 enum Running {
     Server(Server),
     Client(Client),
+    Proxy(proxy::Proxy),
 }
 
 /// Runs all of them until SIGINT or SIGTERM; a second signal ends at once. If one cannot be started, none runs.
@@ -43,8 +52,10 @@ pub(crate) fn run(configurations: Vec<Checked>) -> Result<(), RunError> {
         let listener = api_listener(&configuration);
         let one = match configuration {
             // Better not to start than to leave out what the file asks for.
-            Checked::Server(server) if server.proxy.is_some() => return Err(RunError::NoProxy),
-            Checked::Proxy(_) => return Err(RunError::NoProxy),
+            Checked::Server(server) if server.proxy.is_some() => {
+                return Err(RunError::ProxyInServer);
+            }
+            Checked::Proxy(proxy) => Running::Proxy(proxy::Proxy::start(proxy_options(&proxy)?)?),
             Checked::Server(server) => Running::Server(Server::start(*server)?),
             Checked::Client(client) => Running::Client(Client::start(*client)?),
         };
@@ -69,6 +80,7 @@ pub(crate) fn run(configurations: Vec<Checked>) -> Result<(), RunError> {
         match running {
             Running::Server(server) => server.stop(PATIENCE),
             Running::Client(client) => client.stop(PATIENCE),
+            Running::Proxy(proxy) => proxy.stop(PATIENCE),
         }
     }
     drop(apis);
@@ -81,11 +93,12 @@ impl Running {
         match self {
             Self::Server(server) => Source::Server(server.observer()),
             Self::Client(client) => Source::Client(client.observer()),
+            Self::Proxy(proxy) => Source::Proxy(proxy.observer()),
         }
     }
 }
 
-fn api_listener(configuration: &Checked) -> Option<ApiListener> {
+pub(crate) fn api_listener(configuration: &Checked) -> Option<ApiListener> {
     match configuration {
         Checked::Server(server) => server.listeners.api.clone(),
         Checked::Client(client) => client.api.clone(),
@@ -93,11 +106,18 @@ fn api_listener(configuration: &Checked) -> Option<ApiListener> {
     }
 }
 
+/// What the data plane is started with.
+pub(crate) fn proxy_options(
+    proxy: &config::Proxy,
+) -> Result<proxy::Options, proxy::ConfiguredError> {
+    proxy::options(&proxy.proxy, proxy.workers.map(usize::from), None)
+}
+
 async fn until_ended(running: &[Running]) -> Result<(), RunError> {
     let refused = async {
         let clients = running.iter().filter_map(|running| match running {
             Running::Client(client) => Some(Box::pin(client.refused())),
-            Running::Server(_) => None,
+            Running::Server(_) | Running::Proxy(_) => None,
         });
         let mut clients: Vec<_> = clients.collect();
         std::future::poll_fn(|cx| {
@@ -120,7 +140,7 @@ async fn until_ended(running: &[Running]) -> Result<(), RunError> {
     }
 }
 
-async fn signalled() -> Result<&'static str, RunError> {
+pub(crate) async fn signalled() -> Result<&'static str, RunError> {
     let mut interrupt = signal(SignalKind::interrupt()).map_err(RunError::Signals)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(RunError::Signals)?;
     Ok(tokio::select! {
@@ -130,7 +150,7 @@ async fn signalled() -> Result<&'static str, RunError> {
 }
 
 /// How long visits may take to end.
-const PATIENCE: Duration = Duration::from_secs(5);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// One line without secrets: what it is and where.
 pub(crate) fn describe(configuration: &Checked) -> String {

@@ -171,13 +171,30 @@ fn wrong_flags_end_with_code_2() {
         outcome.err
     );
     assert!(!outcome.err.contains("hunter2"));
-    let outcome = gt(&["server", "-s", "reload"]);
+    for words in [
+        &["server", "-s", "reload"][..],
+        &["-s", "stop"],
+        &["status"],
+    ] {
+        let outcome = gt(words);
+        assert!(
+            outcome.code == Some(2) && outcome.err.contains("which gt?"),
+            "{words:?}: {}",
+            outcome.err
+        );
+    }
+    let outcome = gt(&["-s", "relaod", "-c", "gt.yml"]);
     assert!(
-        outcome.code == Some(2) && outcome.err.contains("not in this build"),
+        outcome.code == Some(2) && outcome.err.contains("there are reload"),
         "{}",
         outcome.err
     );
-    assert_eq!(gt(&["-s", "stop"]).code, Some(2));
+    let outcome = gt(&["reload", "-c", "nobody-runs-this.yml"]);
+    assert!(
+        outcome.code == Some(1) && outcome.err.contains("no gt runs for"),
+        "{}",
+        outcome.err
+    );
 }
 
 #[test]

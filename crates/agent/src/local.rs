@@ -55,6 +55,7 @@ pub(crate) async fn serve(agent: Rc<Agent>, header: Vec<u8>, stream: Stream) {
         tracing::warn!(service = header.service.0, error = %LocalError::NoService, "a visit was refused");
         return stream.reset(LocalError::NoService.reason());
     };
+    let service = &*service;
     match &service.local {
         Local::Builtin(Page::Demo) => pages::demo(&agent, stream).await,
         Local::Builtin(Page::Status) => pages::status(&agent, stream).await,

@@ -50,7 +50,9 @@ pub use checked::{
     UpstreamProtocol, UpstreamServer, UpstreamTls, User, Warning,
 };
 pub use flags::CommandLine;
-pub use load::{Checked, FileText, Role, Surroundings, System, check_text, load, load_path};
+pub use load::{
+    Checked, FileText, Role, Surroundings, System, check_text, load, load_folder, load_path,
+};
 pub use problem::{Errors, Problem};
 pub use schema::schema;
 pub use value::BadRemote;

@@ -164,7 +164,11 @@ pub fn load(line: &CommandLine, surroundings: &dyn Surroundings) -> Result<Vec<C
                     problem.help("name one file, or write the options into the files"),
                 ));
             }
-            load_folder(path, Some(line.role), surroundings)
+            Ok(without_paths(load_folder(
+                path,
+                Some(line.role),
+                surroundings,
+            )?))
         }
         Some(path) => load_file(path, Some(line), surroundings).map(|checked| vec![checked]),
         None => {
@@ -188,7 +192,7 @@ pub fn load(line: &CommandLine, surroundings: &dyn Surroundings) -> Result<Vec<C
 /// [`Errors`] with everything that is wrong.
 pub fn load_path(path: &Path, surroundings: &dyn Surroundings) -> Result<Vec<Checked>, Errors> {
     if path.is_dir() {
-        load_folder(path, None, surroundings)
+        Ok(without_paths(load_folder(path, None, surroundings)?))
     } else {
         load_file(path, None, surroundings).map(|checked| vec![checked])
     }
@@ -212,11 +216,15 @@ pub fn check_text(
     check_file(name, &file, line.as_ref(), surroundings)
 }
 
-fn load_folder(
+/// All `*.yml` and `*.yaml` files of a folder, three levels deep, with their paths; only those of one role if it is given.
+///
+/// # Errors
+/// [`Errors`] with everything that is wrong, of all files.
+pub fn load_folder(
     folder: &Path,
     role: Option<Role>,
     surroundings: &dyn Surroundings,
-) -> Result<Vec<Checked>, Errors> {
+) -> Result<Vec<(PathBuf, Checked)>, Errors> {
     let whole = Place::whole(&Source::file(folder, ""));
     let mut paths = Vec::new();
     if let Err(error) = find_files(folder, MAX_DEPTH, &mut paths) {
@@ -234,7 +242,7 @@ fn load_folder(
             Some(role) => load_file_of(&path, role, surroundings),
         };
         match result {
-            Ok(checked) => loaded.extend(checked),
+            Ok(checked) => loaded.extend(checked.map(|checked| (path, checked))),
             Err(more) => match &mut errors {
                 Some(errors) => errors.append(more),
                 None => errors = Some(more),
@@ -255,6 +263,10 @@ fn load_folder(
         }
         None => Ok(loaded),
     }
+}
+
+fn without_paths(loaded: Vec<(PathBuf, Checked)>) -> Vec<Checked> {
+    loaded.into_iter().map(|(_, checked)| checked).collect()
 }
 
 /// Levels of folders below the named one that are looked into.

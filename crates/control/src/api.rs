@@ -62,11 +62,23 @@ impl Api {
     /// # Errors
     /// [`ApiError`]; every text names `apiAddr`.
     pub fn start(listener: &config::ApiListener, source: Source) -> Result<Self, ApiError> {
+        Self::start_on(listener, source, &net::OwnSockets)
+    }
+
+    /// As [`Api::start`], with a socket of `sockets`.
+    ///
+    /// # Errors
+    /// [`ApiError`].
+    pub fn start_on(
+        listener: &config::ApiListener,
+        source: Source,
+        sockets: &dyn net::ListenSource,
+    ) -> Result<Self, ApiError> {
         let address = listener.addr;
         let failed = |error| ApiError::Listen { address, error };
         let tls = listener.certificate.as_ref().map(acceptor).transpose()?;
         let thread = Workers::start(1, "gt-api").map_err(ApiError::Thread)?;
-        let sockets = net::listen_tcp_group(address, 1).map_err(failed)?;
+        let sockets = sockets.tcp("apiAddr", address, 1).map_err(failed)?;
         let (Some(socket), Some(handle)) = (sockets.into_iter().next(), thread.handles().first())
         else {
             return Err(ApiError::Thread(io::ErrorKind::Other.into()));

@@ -93,6 +93,13 @@ pub fn site(config: &ProxyConfig) -> Result<Site, ConfiguredError> {
     })
 }
 
+/// Whether a proxy that runs `old` can go over to `new` by a change of its site.
+#[must_use]
+pub fn same_listeners(old: &ProxyConfig, new: &ProxyConfig) -> bool {
+    // What they hold has no order of its own that could differ.
+    format!("{:?}", old.listeners) == format!("{:?}", new.listeners)
+}
+
 fn listener(listener: &config::ProxyListener) -> Result<Listener, ConfiguredError> {
     let place = || format!("listener {}", listener.name);
     let protocol = match &listener.protocol {

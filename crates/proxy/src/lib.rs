@@ -34,9 +34,9 @@ mod visitor;
 mod work;
 mod worker;
 
-pub use configured::{ConfiguredError, options, site};
+pub use configured::{ConfiguredError, options, same_listeners, site};
 pub use ingress::Protocol;
 pub use log::Format as LogFormat;
 pub use metrics::{Counter, Gauge, Metrics};
-pub use proxy::{Listener, Options, Proxy, StartError};
+pub use proxy::{Listener, Observer, Options, Proxy, StartError};
 pub use site::{Address, Check, KeepAlive, ProxyVersion, Site, UpstreamServer, UpstreamSpec};

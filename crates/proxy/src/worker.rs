@@ -101,9 +101,11 @@ impl Local {
             .routes
             .iter()
             .map(|route| {
-                route.access.rate.as_ref().map(|limit| {
-                    RefCell::new(RateTable::new(limit.keys(), rand::random()))
-                })
+                route
+                    .access
+                    .rate
+                    .as_ref()
+                    .map(|limit| RefCell::new(RateTable::new(limit.keys(), rand::random())))
             })
             .collect();
         Self {

@@ -268,7 +268,7 @@ fn unreachable(reason: ResetReason) -> Answer<'static> {
 }
 
 fn options(worker: &Worker, service: &Service) -> JoinOptions {
-    let idle = worker.server.config.timeouts.idle;
+    let idle = worker.server.timeouts().idle;
     JoinOptions {
         send: service.upload.clone(),
         receive: service.download.clone(),

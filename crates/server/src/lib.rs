@@ -24,6 +24,7 @@ mod metrics;
 mod network;
 mod ports;
 mod registry;
+mod reload;
 mod routing;
 mod server;
 mod session;
@@ -32,5 +33,6 @@ mod worker;
 
 pub use egress::inprocess::status_page;
 pub use metrics::{Counter, Gauge, Metrics};
+pub use reload::Difference;
 pub use server::{Observer, Server, StartError};
 pub use snapshot::{ClientSnapshot, ServiceSnapshot, SessionSnapshot, Snapshot};

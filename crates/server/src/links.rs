@@ -1,10 +1,11 @@
 //! A client's link on the server: handshake, admission, the worker it belongs to, and what the client says on it.
 
 use std::{
+    cell::Cell,
     net::{IpAddr, SocketAddr},
     rc::Rc,
     sync::{Arc, PoisonError, atomic::Ordering::Relaxed},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use link::{Accepting, Handler, HandshakeFailure, Link, LinkEnd, LinkOptions, Side};
@@ -33,7 +34,7 @@ pub(crate) async fn accept(
     place: Place,
 ) {
     let server = &worker.server;
-    let limit = server.config.timeouts.handshake;
+    let limit = server.timeouts().handshake;
     // Outlives the handshake, which may be cut off at any point: a session that was begun must not be forgotten.
     let mut entered = None;
     let admitted = {
@@ -192,7 +193,7 @@ async fn enter(
 ) -> Result<Option<Admitted>, HandshakeFailure> {
     if server.stopping.is_triggered() {
         let rejection =
-            Rejection::new(RejectCode::ShuttingDown, "").retry_after(Duration::from_secs(1));
+            Rejection::new(RejectCode::ShuttingDown, "").retry_after(Duration::from_millis(100));
         accepting.refuse(|machine| machine.reject(rejection)).await;
         return Ok(None);
     }
@@ -215,14 +216,15 @@ async fn enter(
             return Ok(None);
         }
     };
+    let limits = account.limits();
     let grant = Grant {
         link_number: u16::try_from(session.next_link_number()).unwrap_or(u16::MAX),
-        max_links: account.limits.connections,
+        max_links: limits.connections,
         wanted_links: u16::try_from(server.worker_count())
             .ok()
-            .map(|workers| workers.min(account.limits.connections)),
+            .map(|workers| workers.min(limits.connections)),
         windows: WINDOWS,
-        max_streams: account.limits.streams,
+        max_streams: limits.streams,
         ..Grant::new(session.id)
     };
     let answered = match &key {
@@ -257,7 +259,7 @@ async fn run(
             peer_stream_window: client.windows.stream,
             peer_link_window: client.windows.link,
             keep_alive: grant.keepalive,
-            max_streams: usize::try_from(session.account.limits.streams).unwrap_or(usize::MAX),
+            max_streams: usize::try_from(session.account.limits().streams).unwrap_or(usize::MAX),
             ..mux::Config::default()
         },
         sweep_every: sweep_every(server),
@@ -265,8 +267,9 @@ async fn run(
     let handler = Rc::new(Client {
         server: Arc::clone(server),
         session: Arc::clone(&session),
+        left: Cell::new(false),
     });
-    let (link, driver) = Link::start(stream, &options, handler);
+    let (link, driver) = Link::start(stream, &options, Rc::clone(&handler) as Rc<dyn Handler>);
     // Whoever comes back has not left.
     session.said_goodbye.store(false, Relaxed);
     worker.add_link(session.key, link.clone());
@@ -278,8 +281,8 @@ async fn run(
         let _open = server.metrics.links_open.enter();
         driver.await
     };
-    worker.remove_link(session.key, &link);
-    session.link_ended(worker.index);
+    handler.leave(worker, &link);
+    worker.remove_leaving(&link);
     match &end {
         LinkEnd::Closed | LinkEnd::PeerClosed => {
             tracing::info!(id = session.account.id, link = grant.link_number, reason = %end, "a client's link is down");
@@ -316,7 +319,7 @@ async fn leave(server: &Shared, session: &Arc<Session>) {
 
 /// Half the shortest idle time, so that a stream is ended at most half an idle time late.
 fn sweep_every(server: &Shared) -> Duration {
-    let idle = server.config.timeouts.idle.after.unwrap_or(MOST_SWEEP);
+    let idle = server.timeouts().idle.after.unwrap_or(MOST_SWEEP);
     (idle / 4).clamp(Duration::from_millis(250), MOST_SWEEP)
 }
 
@@ -324,6 +327,8 @@ fn sweep_every(server: &Shared) -> Duration {
 struct Client {
     server: Arc<Shared>,
     session: Arc<Session>,
+    /// It is no link of the session any more.
+    left: Cell<bool>,
 }
 
 impl Handler for Client {
@@ -355,6 +360,14 @@ impl Handler for Client {
 }
 
 impl Client {
+    /// No more streams are opened on the link.
+    fn leave(&self, worker: &Worker, link: &Link) {
+        if !self.left.replace(true) {
+            worker.remove_link(self.session.key, link);
+            self.session.link_ended(worker.index);
+        }
+    }
+
     fn told(&self, link: &Link, message: ControlMessage) {
         let id = &self.session.account.id;
         match message {
@@ -388,10 +401,28 @@ impl Client {
                     }
                 }
             }
+            ControlMessage::Leave => {
+                let Some(worker) = Worker::current() else {
+                    return;
+                };
+                tracing::info!(id, streams = link.stream_count(), "a client leaves a link");
+                self.leave(&worker, link);
+                worker.add_leaving(link.clone());
+                let link = link.clone();
+                tokio::task::spawn_local(async move {
+                    let deadline = Instant::now() + LEAVING;
+                    while link.is_open() && link.stream_count() > 0 && Instant::now() < deadline {
+                        tokio::time::sleep(LOOK).await;
+                    }
+                    link.close();
+                });
+            }
             ControlMessage::Goodbye(goodbye) => {
                 tracing::info!(id, code = %goodbye.code, message = %goodbye.message, "a client says goodbye");
-                // Only the client as a whole stops; other reasons are those of one link.
-                if matches!(goodbye.code, GoodbyeCode::Done | GoodbyeCode::ShuttingDown) {
+                // Only the client as a whole stops; other reasons are those of one link, and a link that was left is another process's.
+                if !self.left.get()
+                    && matches!(goodbye.code, GoodbyeCode::Done | GoodbyeCode::ShuttingDown)
+                {
                     self.session.said_goodbye.store(true, Relaxed);
                 }
                 link.close();
@@ -436,6 +467,9 @@ const WINDOWS: Windows = Windows {
 };
 /// How long a client that lost its last link keeps its names and ports.
 const GRACE: Duration = Duration::from_secs(15);
+/// How long the streams of a link that its client leaves may go on.
+const LEAVING: Duration = Duration::from_secs(150);
+const LOOK: Duration = Duration::from_millis(20);
 const MOST_SWEEP: Duration = Duration::from_secs(10);
 
 /// Sends a message on all links of this worker.

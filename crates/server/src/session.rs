@@ -9,6 +9,7 @@ use std::{
     },
 };
 
+use arc_swap::{ArcSwap, Guard};
 use config::Limits;
 use link::{Pacer, Traffic};
 use tokio::sync::Notify;
@@ -22,8 +23,8 @@ pub(crate) struct SessionKey(pub(crate) u64);
 #[derive(Debug)]
 pub(crate) struct Account {
     pub(crate) id: String,
-    pub(crate) limits: Limits,
-    pub(crate) load_balance: bool,
+    limits: ArcSwap<Limits>,
+    load_balance: AtomicBool,
     /// From visitors to the client.
     pub(crate) upload: Option<Arc<Pacer>>,
     /// From the client to visitors.
@@ -44,17 +45,36 @@ impl Account {
             id: id.to_owned(),
             upload: pacer(),
             download: pacer(),
-            load_balance,
+            load_balance: AtomicBool::new(load_balance),
             traffic: Arc::default(),
             streams: AtomicU32::new(0),
             streams_total: AtomicU64::new(0),
-            limits,
+            limits: ArcSwap::from_pointee(limits),
         }
+    }
+
+    pub(crate) fn limits(&self) -> Guard<Arc<Limits>> {
+        self.limits.load()
+    }
+
+    pub(crate) fn load_balance(&self) -> bool {
+        self.load_balance.load(Relaxed)
+    }
+
+    /// Other limits from now on; what is over them stays. A speed can change here but not come or go.
+    pub(crate) fn set(&self, limits: &Limits, load_balance: bool) {
+        if let Some(speed) = limits.speed {
+            for pacer in self.upload.iter().chain(&self.download) {
+                pacer.set(speed.get());
+            }
+        }
+        self.limits.store(Arc::new(limits.clone()));
+        self.load_balance.store(load_balance, Relaxed);
     }
 
     /// Takes a place for one stream, if there is one.
     pub(crate) fn enter(self: &Arc<Self>) -> Option<StreamPlace> {
-        let limit = self.limits.streams;
+        let limit = self.limits().streams;
         self.streams
             .fetch_update(Relaxed, Relaxed, |n| (n < limit).then_some(n + 1))
             .ok()?;

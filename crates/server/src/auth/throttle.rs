@@ -13,8 +13,7 @@ use crate::network::Network;
 /// Remembers who failed. Bounded: when full, the entries that are nearest to being forgiven go.
 #[derive(Debug)]
 pub(crate) struct Throttle {
-    failures: u32,
-    block: Duration,
+    settings: Mutex<config::Throttle>,
     addresses: Mutex<HashMap<Network, Record>>,
     ids: Mutex<HashMap<String, Record>>,
 }
@@ -30,17 +29,21 @@ impl Throttle {
     /// `failures` of 0 turns it off.
     pub(crate) fn new(config: &config::Throttle) -> Self {
         Self {
-            failures: config.failures,
-            block: config.block,
+            settings: Mutex::new(*config),
             addresses: Mutex::default(),
             ids: Mutex::default(),
         }
     }
 
+    /// Other numbers from now on; what is remembered stays.
+    pub(crate) fn set(&self, config: &config::Throttle) {
+        *lock(&self.settings) = *config;
+    }
+
     /// How long this address or id must still wait, if it must. An id waits only after ten times as many failures as an address, and
     /// never for long: otherwise anybody could lock a client out.
     pub(crate) fn wait(&self, address: IpAddr, id: &str, now: Instant) -> Option<Duration> {
-        if self.failures == 0 {
+        if lock(&self.settings).failures == 0 {
             return None;
         }
         let blocked = |record: Option<&Record>| {
@@ -53,20 +56,21 @@ impl Throttle {
 
     /// The proof was wrong.
     pub(crate) fn failed(&self, address: IpAddr, id: &str, now: Instant) {
-        if self.failures == 0 {
+        let settings = *lock(&self.settings);
+        if settings.failures == 0 {
             return;
         }
         self.record(
             &mut lock(&self.addresses),
             Network::of(address),
-            self.failures,
-            self.block,
+            settings.failures,
+            settings.block,
             now,
         );
         self.record(
             &mut lock(&self.ids),
             id.to_owned(),
-            self.failures.saturating_mul(10),
+            settings.failures.saturating_mul(10),
             ID_BLOCK,
             now,
         );
@@ -112,7 +116,7 @@ impl Throttle {
             let delay = FIRST_BLOCK.saturating_mul(1 << doublings).min(longest);
             record.blocked_until = now + delay;
         }
-        record.forget_at = record.blocked_until.max(now) + self.block;
+        record.forget_at = record.blocked_until.max(now) + lock(&self.settings).block;
     }
 }
 

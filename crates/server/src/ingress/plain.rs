@@ -30,7 +30,11 @@ use crate::{
 pub(crate) async fn visit(worker: Rc<Worker>, arrival: Arrival) {
     let address = arrival.address;
     // The sniffing's state is freed before the long wait of the visit.
-    match Box::pin(understand(&worker, arrival)).await {
+    let understood = {
+        let _open = worker.server.sniffing.enter();
+        Box::pin(understand(&worker, arrival)).await
+    };
+    match understood {
         Understood::Nothing => {}
         Understood::Link(stream, place) => {
             Box::pin(links::accept(&worker, stream, address, place)).await;
@@ -66,15 +70,15 @@ async fn understand(worker: &Rc<Worker>, arrival: Arrival) -> Understood {
         Classified::NeedMore => Ok(None),
         classified => Ok::<_, ()>(Some(classified)),
     };
-    let classified =
-        match read_until(&mut stream, &mut read, server.config.timeouts.header, sniff).await {
-            Ok(classified) => classified,
-            Err(Unread::TooSlow) => {
-                server.metrics.header_timeouts_total.add_one();
-                return Understood::Nothing;
-            }
-            Err(_) => return Understood::Nothing,
-        };
+    let classified = match read_until(&mut stream, &mut read, server.timeouts().header, sniff).await
+    {
+        Ok(classified) => classified,
+        Err(Unread::TooSlow) => {
+            server.metrics.header_timeouts_total.add_one();
+            return Understood::Nothing;
+        }
+        Err(_) => return Understood::Nothing,
+    };
     match classified {
         Classified::Link => Understood::Link(stream.with_prefix(read), place),
         Classified::Http1 => http1(worker, stream, read, address, place).await,
@@ -102,13 +106,11 @@ async fn http1(
     place: Place,
 ) -> Understood {
     let server = &worker.server;
-    let mut sniffer = HeadSniffer::new(Limits::default()).route_by(&server.config.http_mux_header);
-    let sniffed = read_until(
-        &mut stream,
-        &mut read,
-        server.config.timeouts.header,
-        |bytes| sniffer.advance(bytes),
-    )
+    let live = server.live();
+    let mut sniffer = HeadSniffer::new(Limits::default()).route_by(&live.config.http_mux_header);
+    let sniffed = read_until(&mut stream, &mut read, server.timeouts().header, |bytes| {
+        sniffer.advance(bytes)
+    })
     .await;
     let head = match sniffed {
         Ok(head) => head,
@@ -172,9 +174,10 @@ async fn http2(
     address: SocketAddr,
 ) -> Understood {
     let server = &worker.server;
+    let live = server.live();
     let sniffing = tokio::time::timeout(
-        server.config.timeouts.header,
-        http2_head(&mut stream, &mut read, &server.config.http_mux_header),
+        server.timeouts().header,
+        http2_head(&mut stream, &mut read, &live.config.http_mux_header),
     );
     let head = match sniffing.await.unwrap_or(Err(Unread::TooSlow)) {
         Ok(head) => head,
@@ -248,8 +251,8 @@ async fn decide(
     let found = worker
         .server
         .registry
-        .table()
-        .find(Kind::Http, &host, prefix.as_deref());
+        .find(Kind::Http, &host, prefix.as_deref())
+        .await;
     visit.about.form = form;
     visit.about.server_name = Some(host.into());
     let metrics = &worker.server.metrics;

@@ -22,7 +22,11 @@ use crate::{
 
 /// A connection on `sniAddr`.
 pub(crate) async fn visit(worker: Rc<Worker>, arrival: Arrival) {
-    if let Some((visit, service)) = Box::pin(understand(&worker, arrival)).await {
+    let understood = {
+        let _open = worker.server.sniffing.enter();
+        Box::pin(understand(&worker, arrival)).await
+    };
+    if let Some((visit, service)) = understood {
         carry(worker, visit, service).await;
     }
 }
@@ -37,12 +41,9 @@ async fn understand(worker: &Worker, arrival: Arrival) -> Option<(Visit, Arc<Ser
     let server = &worker.server;
     let mut sniffer = HelloSniffer::new(Limits::default());
     let mut read = Vec::new();
-    let sniffed = read_until(
-        &mut stream,
-        &mut read,
-        server.config.timeouts.header,
-        |bytes| sniffer.advance(bytes),
-    )
+    let sniffed = read_until(&mut stream, &mut read, server.timeouts().header, |bytes| {
+        sniffer.advance(bytes)
+    })
     .await;
     let hello = match sniffed {
         Ok(hello) => hello,
@@ -66,13 +67,16 @@ async fn understand(worker: &Worker, arrival: Arrival) -> Option<(Visit, Arc<Ser
         .server_name
         .as_deref()
         .and_then(|name| Authority::parse(name).ok());
-    let found = authority.as_ref().map_or(Found::Nothing, |name| {
-        server.registry.table().find(
-            Kind::Tls,
-            name.name().unwrap_or_default(),
-            name.first_label(),
-        )
-    });
+    let found = match &authority {
+        Some(name) => {
+            let host = name.name().unwrap_or_default();
+            server
+                .registry
+                .find(Kind::Tls, host, name.first_label())
+                .await
+        }
+        None => Found::Nothing,
+    };
     let refusal = match found {
         Found::Service(service) => {
             let mut visit = Visit::new(server, stream, read, address, StreamProtocol::Tls);

@@ -21,8 +21,10 @@ async fn open(worker: &Worker, arrival: Arrival) -> Option<Arrival> {
         place,
     } = arrival;
     let server = &worker.server;
-    let acceptor = server.tls.as_ref()?;
-    match tokio::time::timeout(server.config.timeouts.handshake, acceptor.accept(stream)).await {
+    let _open = server.sniffing.enter();
+    let live = server.live();
+    let acceptor = live.tls.as_ref()?;
+    match tokio::time::timeout(server.timeouts().handshake, acceptor.accept(stream)).await {
         Ok(Ok(stream)) => {
             return Some(Arrival {
                 stream,
