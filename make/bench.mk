@@ -5,7 +5,7 @@ PEERS := $(abspath $(CARGO_TARGET_DIR))/peers
 SOAK_SECONDS ?= 300
 SOAK_SEED ?= 1
 
-.PHONY: bench bench-kcp bench-peers bench-relay bench-bulk bench-idle bench-keystroke soak bench-kcp-path soak-reload
+.PHONY: bench bench-kcp bench-peers bench-proxy bench-relay bench-bulk bench-idle bench-keystroke soak bench-kcp-path soak-reload
 
 bench: bench-relay bench-bulk bench-idle bench-keystroke ## gt beside rathole and frp; needs Go, nginx, wrk
 
@@ -19,6 +19,10 @@ KCP_MILLIS ?= 1000
 bench-kcp: ## KCP's CPU beside kcp-go, into bench/results; needs Go
 	cargo bench -p kcp --features tokio --bench cpu -- --rounds $(KCP_ROUNDS) --millis $(KCP_MILLIS) \
 		| tee bench/results/$$(date +%F)-kcp-cpu.md
+
+bench-proxy: ## gt proxy beside nginx and HAProxy; needs nginx, haproxy, wrk
+	cargo build --release -p gt -p bench
+	$(CARGO_TARGET_DIR)/release/bench proxy --gt $(CARGO_TARGET_DIR)/release/gt
 
 bench-peers: $(PEERS)/bin/rathole $(PEERS)/bin/frp-run
 

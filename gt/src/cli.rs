@@ -1,4 +1,4 @@
-//! The command line: `gt server` and `gt client` have their own grammar (crate `config`: one dash or two, flags that belong
+//! The command line: `gt server`, `gt client` and `gt proxy` have their own grammar (crate `config`: one dash or two, flags that belong
 //! to the `-local` before them); everything else is clap's.
 
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use clap::{Arg, ArgAction, Args, Command, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 use config::{
     CommandLine, Role,
-    options::{CLIENT_OPTIONS, Kind, SERVER_OPTIONS, SERVICE, Status, Table},
+    options::{CLIENT_OPTIONS, Kind, PROXY_OPTIONS, SERVER_OPTIONS, SERVICE, Status, Table},
 };
 
 use supervisor::Ask;
@@ -39,6 +39,7 @@ pub(crate) fn parse(args: Vec<String>) -> Result<Action, Failure> {
     match args.first().map(String::as_str) {
         Some("server") => role(Role::Server, args),
         Some("client") => role(Role::Client, args),
+        Some("proxy") => role(Role::Proxy, args),
         _ => other(args),
     }
 }
@@ -95,6 +96,7 @@ fn other(args: Vec<String>) -> Result<Action, Failure> {
         (Some(Verb::Completions { shell }), _) => Ok(Action::Print(completions(shell))),
         (Some(Verb::Server(rest)), _) => role(Role::Server, rest.with_name("server")),
         (Some(Verb::Client(rest)), _) => role(Role::Client, rest.with_name("client")),
+        (Some(Verb::Proxy(rest)), _) => role(Role::Proxy, rest.with_name("proxy")),
         (None, Some(path)) => Ok(Action::Run(Target::Path(path))),
         (None, None) => Err(Failure::Usage(Cli::command().render_help().to_string())),
     }
@@ -150,6 +152,8 @@ enum Verb {
     Server(Rest),
     /// Run a relay client beside a service
     Client(Rest),
+    /// Run a reverse proxy
+    Proxy(Rest),
     /// Let a running gt read its configuration again
     Reload {
         /// Only say what would change in place and what would be replaced
@@ -194,7 +198,7 @@ enum Verb {
 
 #[derive(Subcommand)]
 enum ConfigVerb {
-    /// Check files or folders and say what is wrong; nothing is opened or written
+    /// Check files or folders and say what is wrong; nothing is started or written
     Check {
         /// Files, or folders with .yml and .yaml files
         #[arg(required = true, value_name = "FILE|DIR")]
@@ -224,6 +228,7 @@ fn completions(shell: Shell) -> String {
         command = command.subcommand(match subcommand.get_name() {
             "server" => with_flags("server", &[&SERVER_OPTIONS]),
             "client" => with_flags("client", &[&CLIENT_OPTIONS, &SERVICE]),
+            "proxy" => with_flags("proxy", &[&PROXY_OPTIONS]),
             _ => subcommand.clone(),
         });
     }

@@ -35,6 +35,7 @@ pub(crate) fn start(configurations: &[Checked]) -> Result<(), LogError> {
         .map(|configuration| match configuration {
             Checked::Server(server) => &server.log,
             Checked::Client(client) => &client.log,
+            Checked::Proxy(proxy) => &proxy.log,
         })
         .collect();
     let Some(log) = logs.first() else {

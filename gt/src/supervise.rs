@@ -130,6 +130,7 @@ fn folder_plan(
         let role = match checked {
             Checked::Server(_) => "server",
             Checked::Client(_) => "client",
+            Checked::Proxy(_) => "proxy",
         };
         let name = canonical(path);
         UnitSpec {
@@ -164,6 +165,14 @@ fn key_of(checked: &Checked) -> String {
             let mut remotes: Vec<_> = client.remotes.iter().map(ToString::to_string).collect();
             remotes.extend(client.remote_api.as_ref().map(ToString::to_string));
             format!("gt client {} of {}", client.id, remotes.join(" "))
+        }
+        Checked::Proxy(proxy) => {
+            let addresses = proxy
+                .proxy
+                .listeners
+                .iter()
+                .map(|listener| listener.addr.to_string());
+            format!("gt proxy on {}", addresses.collect::<Vec<_>>().join(" "))
         }
     }
 }

@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 use crate::{
     failure::Failure,
     log,
-    run::{PATIENCE, RunError, api_listener, describe, signalled},
+    run::{PATIENCE, RunError, api_listener, describe, proxy_options, signalled},
     supervise::load_one,
 };
 
@@ -76,6 +76,7 @@ fn serve(
 enum Running {
     Server(Box<Server>),
     Client(Box<Client>, Box<config::Client>),
+    Proxy(Box<proxy::Proxy>, Box<config::Proxy>),
 }
 
 struct Worker<'a> {
@@ -96,6 +97,9 @@ impl<'a> Worker<'a> {
     ) -> Result<Self, RunError> {
         let listener = api_listener(&checked);
         let (running, source) = match checked {
+            Checked::Server(config) if config.proxy.is_some() => {
+                return Err(RunError::ProxyInServer);
+            }
             Checked::Server(config) => {
                 let server = Server::prepare(*config, Arc::new(supervised.clone()))?;
                 let source = Source::Server(server.observer());
@@ -109,6 +113,12 @@ impl<'a> Worker<'a> {
                 let client = Client::start_after((*config).clone(), before, Some(on_session))?;
                 let source = Source::Client(client.observer());
                 (Running::Client(Box::new(client), config), source)
+            }
+            Checked::Proxy(config) => {
+                let options = proxy_options(&config)?;
+                let proxy = proxy::Proxy::prepare(options, supervised)?;
+                let source = Source::Proxy(proxy.observer());
+                (Running::Proxy(Box::new(proxy), config), source)
             }
         };
         let api = match listener {
@@ -145,7 +155,7 @@ impl<'a> Worker<'a> {
             let refused = async {
                 match &self.running {
                     Running::Client(client, _) => client.refused().await,
-                    Running::Server(_) => std::future::pending().await,
+                    Running::Server(_) | Running::Proxy(..) => std::future::pending().await,
                 }
             };
             let command = tokio::select! {
@@ -173,6 +183,9 @@ impl<'a> Worker<'a> {
                         }
                         // If this process dies, nobody can say who its clients were.
                         self.supervised.hand_off(UNKNOWN);
+                    }
+                    if let Running::Proxy(proxy, _) = &mut self.running {
+                        proxy.serve();
                     }
                     settling = true;
                 }
@@ -205,6 +218,7 @@ impl<'a> Worker<'a> {
                 self.supervised.hand_off(&ids_to(&server.clients()));
             }
             Running::Client(client, _) => client.leave(),
+            Running::Proxy(proxy, _) => proxy.leave(),
         }
         self.supervised.stopped();
         tracing::info!(
@@ -227,6 +241,7 @@ impl<'a> Worker<'a> {
             let (visits, links) = match &self.running {
                 Running::Server(server) => server.left(),
                 Running::Client(client, _) => client.left(),
+                Running::Proxy(proxy, _) => (proxy.left(), 0),
             };
             let now = Instant::now();
             if now.duration_since(told) >= TELL {
@@ -239,6 +254,7 @@ impl<'a> Worker<'a> {
                 Running::Server(_) => empty >= 2 && now.duration_since(began) >= LINGER,
                 // The server closes them when no visit is left on them.
                 Running::Client(..) => links == 0,
+                Running::Proxy(..) => empty >= 2,
             };
             if done {
                 return tracing::info!("everything that ran here has ended");
@@ -252,7 +268,7 @@ impl<'a> Worker<'a> {
     fn has_settled(&self) -> bool {
         match &self.running {
             Running::Server(server) => server.has_settled(),
-            Running::Client(..) => true,
+            Running::Client(..) | Running::Proxy(..) => true,
         }
     }
 
@@ -277,6 +293,7 @@ impl<'a> Worker<'a> {
                 let found = agent::compare(old, new);
                 (found.changes, found.needs_process)
             }
+            (Running::Proxy(_, old), Checked::Proxy(new)) => compare_proxies(old, new),
             _ => {
                 let text = "the file configures something else".to_owned();
                 (vec![text.clone()], vec![text])
@@ -301,6 +318,12 @@ impl<'a> Worker<'a> {
                 }
                 offered
             }
+            (Running::Proxy(proxy, old), Checked::Proxy(new)) => proxy::site(&new.proxy)
+                .map(|site| {
+                    proxy.reload(site);
+                    *old = new;
+                })
+                .map_err(|error| error.to_string()),
             _ => Ok(()),
         };
         match applied {
@@ -313,9 +336,28 @@ impl<'a> Worker<'a> {
         match self.running {
             Running::Server(server) => server.stop(patience),
             Running::Client(client, _) => client.stop(patience),
+            Running::Proxy(proxy, _) => proxy.stop(patience),
         }
         drop(self.api);
     }
+}
+
+/// What differs between two configurations of a proxy, and what of it a running process cannot take. Routes hold compiled expressions, so they
+/// are read anew whether or not they differ.
+fn compare_proxies(old: &config::Proxy, new: &config::Proxy) -> (Vec<String>, Vec<String>) {
+    let mut reasons = Vec::new();
+    if !proxy::same_listeners(&old.proxy, &new.proxy) {
+        reasons.push("listeners".to_owned());
+    }
+    if old.workers != new.workers {
+        reasons.push("workers".to_owned());
+    }
+    if format!("{:?}{:?}", old.api, old.log) != format!("{:?}{:?}", new.api, new.log) {
+        reasons.push("the API or the log".to_owned());
+    }
+    let mut changes = reasons.clone();
+    changes.push("routes and upstreams".to_owned());
+    (changes, reasons)
 }
 
 /// What a server leaves for its next process: the ids of its clients, one a line; nothing but a star where they are too many.

@@ -64,6 +64,7 @@ pub(crate) fn refusal(refused: Refused) -> Response<Full<Bytes>> {
 fn health(source: &Source) -> Response<Full<Bytes>> {
     let problem = match source {
         Source::Server(server) => server.is_stopping().then_some("stopping\n"),
+        Source::Proxy(proxy) => proxy.is_stopping().then_some("stopping\n"),
         Source::Client(client) => match client.status() {
             status if status.stopping => Some("stopping\n"),
             status if status.links == 0 => Some("no link to a server\n"),

@@ -39,4 +39,6 @@ pub enum Source {
     Server(server::Observer),
     /// A relay client.
     Client(agent::Observer),
+    /// A reverse proxy.
+    Proxy(proxy::Observer),
 }

@@ -4,6 +4,7 @@
 pub mod config;
 pub mod kcp;
 pub mod mux;
+pub mod route;
 pub mod smux;
 pub mod sniff;
 pub mod tunnel;

@@ -50,3 +50,8 @@ fn kcp() {
 fn ws() {
     replay("ws", fuzz_checks::ws::check);
 }
+
+#[test]
+fn route() {
+    replay("route", fuzz_checks::route::check);
+}

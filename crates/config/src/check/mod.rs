@@ -4,11 +4,13 @@
 
 mod client;
 mod limits;
+mod proxy;
 mod server;
 mod services;
 mod users;
 
 pub(crate) use client::check_client;
+pub(crate) use proxy::check_proxy;
 pub(crate) use server::check_server;
 pub(crate) use users::{WORLD_READABLE, holds_secret};
 

@@ -31,6 +31,19 @@ pub(crate) fn check_server(
         .unwrap_or(false);
     let users = check.users(top, &file, &flags, &defaults, load_balance);
     let log = check.log(options);
+    let proxy = top.node("proxy").map(|node| {
+        let taken = [
+            ("addr", listeners.plain),
+            ("tlsAddr", listeners.tls),
+            ("sniAddr", listeners.sni),
+            ("apiAddr", listeners.api.as_ref().map(|api| api.addr)),
+        ];
+        let taken: Vec<_> = taken
+            .into_iter()
+            .filter_map(|(name, addr)| Some((name, addr?)))
+            .collect();
+        check.proxy_of_server(node, &taken)
+    });
     let findings = &mut check.findings;
     let basis = Server::default();
     let mut server = Server {
@@ -89,6 +102,7 @@ pub(crate) fn check_server(
         defaults,
         load_balance,
         log,
+        proxy,
         warnings: Vec::new(),
     };
     let nobody = server.users.is_empty() && !server.allow_any_client && server.auth_api.is_none();

@@ -243,10 +243,9 @@ pub(crate) fn holds_secret(node: &Node) -> bool {
                     .any(|item| matches!(item.value, Value::Text(_))),
                 _ => false,
             };
-            (matches!(
-                key.text.as_str(),
-                "secret" | "apiPassword" | "password" | "signingKey"
-            ) && written)
+            let named = matches!(&value.value, Value::Map(users) if users.iter().any(|(_, user)| matches!(user.value, Value::Text(_))));
+            (matches!(key.text.as_str(), "secret" | "apiPassword" | "password" | "signingKey") && written)
+                || (key.text == "passwords" && named)
                 || holds_secret(value)
         }),
         Value::List(items) => items.iter().any(holds_secret),

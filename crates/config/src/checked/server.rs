@@ -47,6 +47,8 @@ pub struct Server {
     pub log: Log,
     /// Host prefix under which the status page is shown; `None` = nowhere.
     pub status_prefix: Option<HostPrefix>,
+    /// The reverse proxy of the same process.
+    pub proxy: Option<super::ProxyConfig>,
     /// What the user should know.
     pub warnings: Vec<Warning>,
 }
@@ -70,6 +72,7 @@ impl Default for Server {
             workers: None,
             log: Log::default(),
             status_prefix: None,
+            proxy: None,
             warnings: Vec::new(),
         }
     }

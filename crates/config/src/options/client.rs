@@ -8,7 +8,7 @@ pub static CLIENT: Table = Table {
     options: &[
         opt(
             "type",
-            Kind::Choice(&["server", "client"]),
+            TYPES,
             "",
             "What the file configures; may be absent when the command says it.",
         ),

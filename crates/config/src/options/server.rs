@@ -8,7 +8,7 @@ pub static SERVER: Table = Table {
     options: &[
         opt(
             "type",
-            Kind::Choice(&["server", "client"]),
+            TYPES,
             "",
             "What the file configures; may be absent when the command says it.",
         ),
@@ -40,6 +40,7 @@ pub static SERVER: Table = Table {
             "",
             "Host prefixes and names that clients may claim.",
         ),
+        super::proxy::PROXY_SECTION,
     ],
 };
 

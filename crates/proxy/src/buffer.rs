@@ -1,0 +1,205 @@
+//! Buffers that are lent for as long as they hold bytes: a connection that waits owns none, and a busy one allocates none.
+
+use std::{
+    cell::RefCell,
+    io,
+    ops::Range,
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+
+use tokio::io::{AsyncRead, ReadBuf};
+
+use crate::conn::Conn;
+
+/// Bytes read and not yet used up. Grows up to what the caller allows; goes back to the thread's store when empty.
+#[derive(Debug, Default)]
+pub(crate) struct Input {
+    /// Initialised throughout. Empty means that none is lent.
+    room: Vec<u8>,
+    start: usize,
+    end: usize,
+}
+
+impl Input {
+    /// What is there to be used.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.room[self.start..self.end]
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.start == self.end
+    }
+
+    /// The bytes at a range counted from the first unused one.
+    pub(crate) fn slice(&self, range: Range<usize>) -> &[u8] {
+        &self.bytes()[range]
+    }
+
+    pub(crate) fn consume(&mut self, n: usize) {
+        self.start += n;
+        debug_assert!(self.start <= self.end, "more was used than is there");
+        if self.start == self.end {
+            self.start = 0;
+            self.end = 0;
+        }
+    }
+
+    /// Puts bytes that were read elsewhere in front; only for an input that is empty.
+    pub(crate) fn fill(&mut self, bytes: &[u8]) {
+        debug_assert!(self.is_empty(), "bytes would overtake others");
+        self.lend(bytes.len());
+        self.room[..bytes.len()].copy_from_slice(bytes);
+        self.start = 0;
+        self.end = bytes.len();
+    }
+
+    /// Gives the buffer back if nothing is in it.
+    pub(crate) fn rest(&mut self) {
+        if self.is_empty() && !self.room.is_empty() {
+            give_back(std::mem::take(&mut self.room));
+        }
+    }
+
+    /// One read from `conn` behind what is there. 0 bytes: the peer has ended its direction. `ceiling`: how many unused bytes may be held;
+    /// the caller has made sure that there are fewer.
+    pub(crate) fn poll_fill(
+        &mut self,
+        conn: &mut Conn,
+        ceiling: usize,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
+        if self.room.is_empty() {
+            // Ask first, so that one who waits holds no buffer.
+            ready!(conn.poll_readable(cx))?;
+        }
+        self.lend(ceiling.min(BUFFER));
+        if self.end == self.room.len() {
+            self.make_room(ceiling);
+        }
+        let mut buffer = ReadBuf::new(&mut self.room[self.end..]);
+        let read = match Pin::new(conn).poll_read(cx, &mut buffer) {
+            Poll::Ready(Ok(())) => Ok(buffer.filled().len()),
+            Poll::Ready(Err(error)) => Err(error),
+            Poll::Pending => {
+                self.rest();
+                return Poll::Pending;
+            }
+        };
+        if let Ok(n) = read {
+            self.end += n;
+        }
+        Poll::Ready(read)
+    }
+
+    fn lend(&mut self, least: usize) {
+        if self.room.is_empty() {
+            self.room = borrow();
+        }
+        if self.room.len() < least {
+            self.room.resize(least, 0);
+        }
+    }
+
+    fn make_room(&mut self, ceiling: usize) {
+        if self.start > 0 {
+            self.room.copy_within(self.start..self.end, 0);
+            self.end -= self.start;
+            self.start = 0;
+        } else {
+            let larger = (self.room.len() * 2).min(ceiling.max(self.room.len() + 1));
+            self.room.resize(larger, 0);
+        }
+    }
+}
+
+impl Drop for Input {
+    fn drop(&mut self) {
+        if !self.room.is_empty() {
+            give_back(std::mem::take(&mut self.room));
+        }
+    }
+}
+
+/// Bytes made here that wait to be written.
+#[derive(Debug, Default)]
+pub(crate) struct Output {
+    bytes: Vec<u8>,
+    written: usize,
+}
+
+impl Output {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.written == self.bytes.len()
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes[self.written..]
+    }
+
+    /// The place to append to.
+    pub(crate) fn buffer(&mut self) -> &mut Vec<u8> {
+        if self.bytes.capacity() == 0 {
+            self.bytes = borrow();
+            self.bytes.clear();
+        }
+        &mut self.bytes
+    }
+
+    pub(crate) fn advance(&mut self, n: usize) {
+        self.written += n;
+        debug_assert!(
+            self.written <= self.bytes.len(),
+            "more was written than is there"
+        );
+        if self.is_empty() {
+            self.written = 0;
+            self.bytes.clear();
+        }
+    }
+
+    /// Gives the buffer back if nothing waits in it.
+    pub(crate) fn rest(&mut self) {
+        if self.is_empty() && self.bytes.capacity() > 0 {
+            self.written = 0;
+            give_back(std::mem::take(&mut self.bytes));
+        }
+    }
+}
+
+impl Drop for Output {
+    fn drop(&mut self) {
+        if self.bytes.capacity() > 0 {
+            give_back(std::mem::take(&mut self.bytes));
+        }
+    }
+}
+
+thread_local! {
+    static STORE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
+}
+
+fn borrow() -> Vec<u8> {
+    STORE
+        .with_borrow_mut(Vec::pop)
+        .unwrap_or_else(|| vec![0; BUFFER])
+}
+
+fn give_back(mut buffer: Vec<u8>) {
+    // One that had to grow is not kept: otherwise a few large heads would pin the memory of all.
+    if buffer.capacity() > BUFFER * 2 {
+        return;
+    }
+    // Initialised once; what an output has truncated is made whole again.
+    buffer.resize(BUFFER, 0);
+    STORE.with_borrow_mut(|store| {
+        if store.len() < KEPT {
+            store.push(buffer);
+        }
+    });
+}
+
+/// Two full TLS records, or many requests: larger reads no longer lower the cost of a system call that matters.
+pub(crate) const BUFFER: usize = 32 << 10;
+/// Buffers a thread keeps when they are not lent.
+const KEPT: usize = 64;

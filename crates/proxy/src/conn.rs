@@ -1,0 +1,103 @@
+//! A byte stream as the exchange sees it: a socket with whatever lies over it, or a stream of HTTP/2.
+
+use std::{
+    io::{self, IoSlice},
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::h2::H2Stream;
+
+/// One end of an exchange.
+#[derive(Debug)]
+pub(crate) enum Conn {
+    /// A connection of this process: TCP, Unix, TLS over them.
+    Socket(net::Stream),
+    /// A stream of an HTTP/2 visitor, in HTTP/1.1's words.
+    H2(Box<H2Stream>),
+}
+
+impl Conn {
+    /// Waits until a read has something to say, without holding a buffer meanwhile. A stream of HTTP/2 cannot tell: it is always "ready".
+    pub(crate) fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Self::Socket(socket) => socket.poll_readable(cx),
+            Self::H2(_) => Poll::Ready(Ok(())),
+        }
+    }
+
+    /// Bytes taken earlier that still have to travel (TLS records the socket refused).
+    pub(crate) fn needs_flush(&self) -> bool {
+        match self {
+            Self::Socket(socket) => socket.needs_flush(),
+            Self::H2(_) => false,
+        }
+    }
+
+    /// Ends it as a reset: what was sent may be incomplete, and the peer must know.
+    pub(crate) fn abort(self) {
+        match self {
+            Self::Socket(socket) => socket.abort(),
+            Self::H2(stream) => stream.abort(),
+        }
+    }
+}
+
+impl AsyncRead for Conn {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match &mut *self {
+            Self::Socket(socket) => Pin::new(socket).poll_read(cx, buffer),
+            Self::H2(stream) => stream.poll_read(cx, buffer),
+        }
+    }
+}
+
+impl AsyncWrite for Conn {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match &mut *self {
+            Self::Socket(socket) => Pin::new(socket).poll_write(cx, bytes),
+            Self::H2(stream) => {
+                ready!(stream.poll_room(cx))?;
+                stream.poll_write(cx, bytes)
+            }
+        }
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match &mut *self {
+            Self::Socket(socket) => Pin::new(socket).poll_write_vectored(cx, parts),
+            Self::H2(_) => {
+                let part = parts.iter().find(|part| !part.is_empty());
+                self.poll_write(cx, part.map_or(&[], |part| part))
+            }
+        }
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut *self {
+            Self::Socket(socket) => Pin::new(socket).poll_flush(cx),
+            Self::H2(_) => Poll::Ready(Ok(())),
+        }
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut *self {
+            Self::Socket(socket) => Pin::new(socket).poll_shutdown(cx),
+            Self::H2(stream) => stream.poll_shutdown(),
+        }
+    }
+}

@@ -1,0 +1,369 @@
+//! Files of a folder as answers: ranges, conditional requests, HEAD. Files are read on other threads, a piece at a time: a slow disk
+//! stops no other visitor.
+
+use std::{
+    fs::File,
+    io::{self, Read, Seek, SeekFrom},
+    path::{Path, PathBuf},
+    rc::Rc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use h1::{Framing, HeadWriter, Version};
+use route::{FileError, Files, Route};
+
+use crate::{
+    answer,
+    request::{Next, refuse},
+    visitor::{About, Connection},
+    work::Work,
+    worker::Worker,
+};
+
+/// Answers a request with a file.
+pub(crate) async fn serve(
+    worker: &Rc<Worker>,
+    about: &About,
+    connection: &mut Connection,
+    work: &mut Work,
+    began: Duration,
+    route: &Route,
+    files: &Files,
+) -> Next {
+    let request = work.request.view(&work.saved);
+    if !matches!(request.method(), b"GET" | b"HEAD") {
+        let text = "Files are only read: use GET or HEAD.";
+        return refuse(
+            worker,
+            about,
+            connection,
+            work,
+            began,
+            Some(route),
+            (405, text),
+        )
+        .await;
+    }
+    let path = match files.resolve(request.path()) {
+        Ok(path) => path,
+        Err(error) => {
+            let status = if error == FileError::Bad { 400 } else { 404 };
+            let text = error.to_string();
+            return refuse(
+                worker,
+                about,
+                connection,
+                work,
+                began,
+                Some(route),
+                (status, text.as_str()),
+            )
+            .await;
+        }
+    };
+    let index = files.index.clone();
+    let fallback = files.fallback.clone();
+    let opened = tokio::task::spawn_blocking(move || open(path, &index, fallback)).await;
+    let Ok(Ok(found)) = opened else {
+        let text = "There is no such file.";
+        return refuse(
+            worker,
+            about,
+            connection,
+            work,
+            began,
+            Some(route),
+            (404, text),
+        )
+        .await;
+    };
+    let request = work.request.view(&work.saved);
+    let first = |name: &[u8]| request.fields().values(name).next();
+    let etag = found.etag();
+    let fresh = match first(b"if-none-match") {
+        Some(tags) => {
+            tags == b"*"
+                || tags
+                    .split(|byte| *byte == b',')
+                    .any(|tag| tag.trim_ascii() == etag.as_bytes())
+        }
+        None => first(b"if-modified-since").is_some_and(|since| since == found.modified.as_bytes()),
+    };
+    let if_range = first(b"if-range")
+        .is_none_or(|tag| tag == etag.as_bytes() || tag == found.modified.as_bytes());
+    let range = first(b"range")
+        .filter(|_| if_range)
+        .map(|range| parse_range(range, found.length));
+    let (status, start, length) = match range {
+        _ if fresh => (304, 0, 0),
+        Some(Range::Some(start, length)) => (206, start, length),
+        Some(Range::None) => (416, 0, 0),
+        Some(Range::Ignored) | None => (200, 0, found.length),
+    };
+    let head_only = request.method() == b"HEAD" || status == 304;
+    let close = !crate::visitor::goes_on(worker, request.keep_alive(), Framing::None)
+        || !matches!(request.framing(), Framing::None | Framing::Length(0));
+    let http10 = request.version() == Version::Http10;
+    let mut writer = HeadWriter::response(
+        work.answer.buffer(),
+        Version::Http11,
+        status,
+        answer::reason(status).as_bytes(),
+    );
+    if status != 304 && status != 416 {
+        writer.field(b"Content-Type", content_type(&found.path).as_bytes());
+    }
+    writer.field(b"ETag", etag.as_bytes());
+    writer.field(b"Last-Modified", found.modified.as_bytes());
+    writer.field(b"Accept-Ranges", b"bytes");
+    writer.field(b"X-Content-Type-Options", b"nosniff");
+    match status {
+        206 => {
+            let value = format!("bytes {start}-{}/{}", start + length - 1, found.length);
+            writer.field(b"Content-Range", value.as_bytes());
+        }
+        416 => writer.field(
+            b"Content-Range",
+            format!("bytes */{}", found.length).as_bytes(),
+        ),
+        _ => {}
+    }
+    if close {
+        writer.close();
+    } else if http10 {
+        writer.keep_alive();
+    }
+    writer.finish(if status == 304 {
+        Framing::None
+    } else {
+        Framing::Length(length)
+    });
+    worker.metrics.count_answer(status);
+    let patience = route.timeouts.body;
+    let whole = send(
+        connection,
+        work,
+        found.file,
+        start,
+        if head_only { 0 } else { length },
+        patience,
+    )
+    .await;
+    crate::request::note_own(worker, about, work, began, route, status, length, whole);
+    match (whole, close) {
+        (false, _) => Next::Abort,
+        (true, true) => Next::Close,
+        (true, false) => Next::Again,
+    }
+}
+
+async fn send(
+    connection: &mut Connection,
+    work: &mut Work,
+    file: File,
+    start: u64,
+    length: u64,
+    patience: Duration,
+) -> bool {
+    let mut file = Some(file);
+    let mut left = length;
+    let mut buffer = Vec::new();
+    let mut seek = Some(start);
+    while left > 0 {
+        let Some(mut open) = file.take() else {
+            return false;
+        };
+        let n = usize::try_from(left).unwrap_or(usize::MAX).min(PIECE);
+        let mut piece = std::mem::take(&mut buffer);
+        let at = seek.take();
+        let read = tokio::task::spawn_blocking(move || {
+            if let Some(at) = at.filter(|at| *at > 0) {
+                open.seek(SeekFrom::Start(at))?;
+            }
+            piece.resize(n, 0);
+            open.read_exact(&mut piece)?;
+            io::Result::Ok((open, piece))
+        })
+        .await;
+        // A file that became shorter cannot keep what the head promised.
+        let Ok(Ok((open, piece))) = read else {
+            return false;
+        };
+        work.answer.buffer().extend_from_slice(&piece);
+        left -= piece.len() as u64;
+        buffer = piece;
+        file = Some(open);
+        if !connection.write_answer(work, patience).await {
+            return false;
+        }
+    }
+    connection.write_answer(work, patience).await
+}
+
+struct Found {
+    file: File,
+    path: PathBuf,
+    length: u64,
+    modified: String,
+    stamp: (u64, u32),
+}
+
+impl Found {
+    fn etag(&self) -> String {
+        format!(
+            "\"{:x}-{:x}-{:x}\"",
+            self.length, self.stamp.0, self.stamp.1
+        )
+    }
+}
+
+/// Regular files only: a pipe or a device would block or never end.
+fn open(path: PathBuf, index: &str, fallback: Option<PathBuf>) -> io::Result<Found> {
+    let found = open_file(path.clone()).or_else(|error| {
+        if index.is_empty() || !path.is_dir() {
+            return Err(error);
+        }
+        open_file(path.join(index))
+    });
+    match (found, fallback) {
+        (Err(_), Some(fallback)) => open_file(fallback),
+        (found, _) => found,
+    }
+}
+
+fn open_file(path: PathBuf) -> io::Result<Found> {
+    // Asked before it is opened: opening a pipe would wait for its other end.
+    if !std::fs::metadata(&path)?.is_file() {
+        return Err(io::ErrorKind::NotFound.into());
+    }
+    let file = File::open(&path)?;
+    let about = file.metadata()?;
+    let since = about
+        .modified()
+        .unwrap_or(UNIX_EPOCH)
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    Ok(Found {
+        length: about.len(),
+        modified: http_date(UNIX_EPOCH + since),
+        stamp: (since.as_secs(), since.subsec_nanos()),
+        file,
+        path,
+    })
+}
+
+#[derive(Debug, PartialEq)]
+enum Range {
+    /// First byte and length.
+    Some(u64, u64),
+    /// None of it is there: 416.
+    None,
+    /// Not understood, or several: the whole file, as RFC 9110 §14.2 allows.
+    Ignored,
+}
+
+fn parse_range(value: &[u8], length: u64) -> Range {
+    let Some(spec) = std::str::from_utf8(value)
+        .ok()
+        .and_then(|value| value.strip_prefix("bytes="))
+    else {
+        return Range::Ignored;
+    };
+    let Some((first, last)) = spec.trim().split_once('-') else {
+        return Range::Ignored;
+    };
+    let number = |text: &str| -> Option<u64> {
+        (!text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()))
+            .then(|| text.parse().unwrap_or(u64::MAX))
+    };
+    match (number(first), number(last)) {
+        (Some(first), last_byte) if last_byte.is_some() || last.is_empty() => {
+            let last_byte = last_byte.unwrap_or(u64::MAX);
+            if last_byte < first {
+                return Range::Ignored;
+            }
+            if first >= length {
+                return Range::None;
+            }
+            Range::Some(first, last_byte.min(length - 1) - first + 1)
+        }
+        (None, Some(suffix)) if first.is_empty() => {
+            if suffix == 0 || length == 0 {
+                return Range::None;
+            }
+            let n = suffix.min(length);
+            Range::Some(length - n, n)
+        }
+        _ => Range::Ignored,
+    }
+}
+
+/// `Sun, 06 Nov 1994 08:49:37 GMT` (RFC 9110 §5.6.7).
+fn http_date(time: SystemTime) -> String {
+    httpdate::fmt_http_date(time)
+}
+
+fn content_type(path: &Path) -> &'static str {
+    let extension = path
+        .extension()
+        .and_then(|extension| extension.to_str())
+        .unwrap_or_default();
+    match extension.to_ascii_lowercase().as_str() {
+        "html" | "htm" => "text/html; charset=utf-8",
+        "css" => "text/css; charset=utf-8",
+        "js" | "mjs" => "text/javascript; charset=utf-8",
+        "json" | "map" => "application/json",
+        "txt" | "log" => "text/plain; charset=utf-8",
+        "md" => "text/markdown; charset=utf-8",
+        "xml" => "application/xml",
+        "csv" => "text/csv; charset=utf-8",
+        "svg" => "image/svg+xml",
+        "png" => "image/png",
+        "jpg" | "jpeg" => "image/jpeg",
+        "gif" => "image/gif",
+        "webp" => "image/webp",
+        "avif" => "image/avif",
+        "ico" => "image/x-icon",
+        "woff" => "font/woff",
+        "woff2" => "font/woff2",
+        "ttf" => "font/ttf",
+        "wasm" => "application/wasm",
+        "pdf" => "application/pdf",
+        "zip" => "application/zip",
+        "gz" => "application/gzip",
+        "mp4" => "video/mp4",
+        "webm" => "video/webm",
+        "mp3" => "audio/mpeg",
+        "webmanifest" => "application/manifest+json",
+        _ => "application/octet-stream",
+    }
+}
+
+/// Read and written at one time.
+const PIECE: usize = 128 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_read_as_the_rfc_says() {
+        for (value, length, expected) in [
+            ("bytes=0-0", 10, Range::Some(0, 1)),
+            ("bytes=2-", 10, Range::Some(2, 8)),
+            ("bytes=2-99", 10, Range::Some(2, 8)),
+            ("bytes=-3", 10, Range::Some(7, 3)),
+            ("bytes=-99", 10, Range::Some(0, 10)),
+            ("bytes=10-", 10, Range::None),
+            ("bytes=-0", 10, Range::None),
+            ("bytes=5-2", 10, Range::Ignored),
+            ("bytes=0-1,3-4", 10, Range::Ignored),
+            ("bytes=a-b", 10, Range::Ignored),
+            ("bytes=+1-2", 10, Range::Ignored),
+            ("items=0-1", 10, Range::Ignored),
+            ("bytes=0-", 0, Range::None),
+        ] {
+            assert_eq!(parse_range(value.as_bytes(), length), expected, "{value}");
+        }
+    }
+}

@@ -1,0 +1,519 @@
+//! HTTP/2 visitors: each stream is made to look like an HTTP/1.1 connection with one request, so that every rule that holds for those holds for
+//! these, and answers come back the same way.
+//!
+//! Framing is the `h2` crate's; what is refused there (bad pseudo-fields, a body that is not as long as it said) never gets here.
+
+use std::{
+    io::{self, Write as _},
+    rc::Rc,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use ::h2::{
+    Reason, RecvStream, SendStream,
+    ext::Protocol,
+    server::{Builder, SendResponse},
+};
+use bytes::{Buf, Bytes};
+use h1::{Asked, Decoder, Framing, Piece, ResponseHead};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
+use tokio::io::ReadBuf;
+
+use crate::{
+    conn::Conn,
+    visitor::{self, About},
+    worker::Worker,
+};
+
+/// Serves a connection until it ends.
+pub(crate) async fn serve(worker: Rc<Worker>, stream: net::Stream, about: About) {
+    let list = worker
+        .local()
+        .site
+        .routes
+        .iter()
+        .map(|route| route.limits.header_list_bytes)
+        .max();
+    let mut builder = Builder::new();
+    builder
+        .max_concurrent_streams(STREAMS)
+        .max_header_list_size(list.unwrap_or(64 << 10))
+        .initial_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_send_buffer_size(SEND_BUFFER)
+        .enable_connect_protocol();
+    let handshake = tokio::time::timeout(HANDSHAKE, builder.handshake::<_, Bytes>(stream)).await;
+    let Ok(Ok(mut connection)) = handshake else {
+        return;
+    };
+    let deadline = worker.clock.deadline();
+    let open = Rc::new(());
+    let mut closing = false;
+    loop {
+        let idle = Rc::strong_count(&open) == 1;
+        deadline.set(Some(if idle { IDLE } else { LOOK }));
+        let accepted = deadline
+            .limit(|cx| {
+                if worker.is_draining() && !closing {
+                    closing = true;
+                    connection.graceful_shutdown();
+                }
+                connection.poll_accept(cx)
+            })
+            .await;
+        match accepted {
+            Ok(Some(Ok((request, respond)))) => {
+                let (worker, open) = (Rc::clone(&worker), Rc::clone(&open));
+                tokio::task::spawn_local(async move {
+                    let _open = open;
+                    if let Some(conn) = H2Stream::new(request, respond, &about) {
+                        let conn = Conn::H2(Box::new(conn));
+                        let _ = visitor::serve(&worker, conn, &about).await;
+                    }
+                });
+            }
+            Ok(Some(Err(error))) => return tracing::debug!(%error, "an HTTP/2 connection failed"),
+            Ok(None) => return,
+            Err(_) if idle && closing => return,
+            Err(_) if idle => {
+                closing = true;
+                connection.graceful_shutdown();
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+/// One stream, as an HTTP/1.1 connection.
+#[derive(Debug)]
+pub(crate) struct H2Stream {
+    /// Made and not yet read.
+    made: Bytes,
+    request: RecvStream,
+    reading: Reading,
+    respond: SendResponse<Bytes>,
+    answer: Option<SendStream<Bytes>>,
+    head: ResponseHead,
+    /// An answer's head that is not complete.
+    unparsed: Vec<u8>,
+    asked: Asked,
+    writing: Writing,
+    trailers: HeaderMap,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reading {
+    Chunks,
+    Plain,
+    Trailers,
+    Ended,
+}
+
+#[derive(Debug)]
+enum Writing {
+    Head,
+    Body(Decoder),
+    Tunnel,
+    Ended,
+}
+
+impl H2Stream {
+    /// `None` if the request cannot be said in HTTP/1.1; it has been answered then.
+    fn new(
+        request: Request<RecvStream>,
+        mut respond: SendResponse<Bytes>,
+        about: &About,
+    ) -> Option<Self> {
+        let protocol = request.extensions().get::<Protocol>().cloned();
+        let (parts, body) = request.into_parts();
+        let websocket = protocol
+            .as_ref()
+            .is_some_and(|protocol| protocol.as_str() == "websocket");
+        if parts.method == Method::CONNECT && !websocket {
+            let refusal = Response::builder()
+                .status(StatusCode::METHOD_NOT_ALLOWED)
+                .body(());
+            let _ = refusal.map(|refusal| respond.send_response(refusal, true));
+            return None;
+        }
+        let (made, reading) = write_head(&parts, &body, websocket, about);
+        let method = if websocket {
+            b"GET"
+        } else {
+            parts.method.as_str().as_bytes()
+        };
+        Some(Self {
+            made: made.into(),
+            request: body,
+            reading,
+            respond,
+            answer: None,
+            head: ResponseHead::default(),
+            unparsed: Vec::new(),
+            asked: Asked::new(method, websocket),
+            writing: Writing::Head,
+            trailers: HeaderMap::new(),
+        })
+    }
+
+    pub(crate) fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        loop {
+            if !self.made.is_empty() {
+                let n = self.made.len().min(buffer.remaining());
+                buffer.put_slice(&self.made[..n]);
+                self.made.advance(n);
+                return Poll::Ready(Ok(()));
+            }
+            match self.reading {
+                Reading::Ended => return Poll::Ready(Ok(())),
+                Reading::Chunks | Reading::Plain => match ready!(self.request.poll_data(cx)) {
+                    Some(Ok(data)) => {
+                        // What was taken is held here until it is read: at most one frame.
+                        let _ = self.request.flow_control().release_capacity(data.len());
+                        self.made = if self.reading == Reading::Plain || data.is_empty() {
+                            data
+                        } else {
+                            chunk(&data)
+                        };
+                    }
+                    Some(Err(error)) => return Poll::Ready(Err(broken(&error))),
+                    None if self.reading == Reading::Plain => self.reading = Reading::Ended,
+                    None => self.reading = Reading::Trailers,
+                },
+                Reading::Trailers => {
+                    let trailers =
+                        ready!(self.request.poll_trailers(cx)).map_err(|error| broken(&error))?;
+                    self.reading = Reading::Ended;
+                    let mut end = b"0\r\n".to_vec();
+                    for (name, value) in trailers.iter().flatten() {
+                        field(&mut end, name.as_str(), value.as_bytes());
+                    }
+                    end.extend_from_slice(b"\r\n");
+                    self.made = end.into();
+                }
+            }
+        }
+    }
+
+    pub(crate) fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match &mut self.writing {
+            Writing::Head => Poll::Ready(self.write_head(bytes)),
+            Writing::Tunnel => self.poll_send(cx, bytes),
+            Writing::Ended => Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
+            Writing::Body(decoder) => {
+                // Framing that was cut in two is put together with what comes now.
+                let joined;
+                let (input, before) = if self.unparsed.is_empty() {
+                    (bytes, 0)
+                } else {
+                    joined = [&self.unparsed, bytes].concat();
+                    (&joined[..], self.unparsed.len())
+                };
+                let Some(piece) = decoder.next(input).map_err(|_| invalid())? else {
+                    self.unparsed.extend_from_slice(bytes);
+                    return Poll::Ready(Ok(bytes.len()));
+                };
+                let range = piece.range();
+                match piece {
+                    Piece::Data(_) => {
+                        debug_assert_eq!(before, 0, "data is never cut");
+                        return self.poll_body(cx, &bytes[range]);
+                    }
+                    Piece::Trailer { .. } => add_trailer(&mut self.trailers, &input[range.clone()]),
+                    Piece::TrailerEnd(_) => self.end_body()?,
+                    Piece::ChunkHeader { .. } | Piece::ChunkEnd(_) => {}
+                }
+                self.unparsed.clear();
+                Poll::Ready(Ok(range.end - before))
+            }
+        }
+    }
+
+    /// Ends the direction towards the visitor.
+    pub(crate) fn poll_shutdown(&mut self) -> Poll<io::Result<()>> {
+        if matches!(self.writing, Writing::Tunnel)
+            && let Some(answer) = &mut self.answer
+        {
+            let _ = answer.send_data(Bytes::new(), true);
+            self.writing = Writing::Ended;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    pub(crate) fn abort(mut self) {
+        match &mut self.answer {
+            Some(answer) => answer.send_reset(Reason::INTERNAL_ERROR),
+            None => self.respond.send_reset(Reason::INTERNAL_ERROR),
+        }
+    }
+
+    fn write_head(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let before = self.unparsed.len();
+        self.unparsed.extend_from_slice(bytes);
+        let limits = h1::Limits {
+            head: usize::MAX,
+            fields: usize::MAX,
+            target: 0,
+        };
+        let parsed = self.head.parse(&self.unparsed, self.asked, &limits);
+        let Some(length) = parsed.map_err(|_| invalid())? else {
+            return Ok(bytes.len());
+        };
+        let answer = self.head.view(&self.unparsed);
+        if !answer.is_interim() {
+            let tunnel = answer.is_tunnel();
+            let ends = answer.framing() == Framing::None && !tunnel;
+            let response = translate(&answer, tunnel);
+            let sending = self.respond.send_response(response, ends);
+            self.answer = Some(sending.map_err(|error| broken(&error))?);
+            self.writing = match answer.framing() {
+                _ if tunnel => {
+                    self.reading = Reading::Plain;
+                    Writing::Tunnel
+                }
+                Framing::None => Writing::Ended,
+                framing => Writing::Body(Decoder::new(framing)),
+            };
+            if answer.framing() == Framing::Length(0) {
+                self.end_body()?;
+            }
+        }
+        self.head.clear();
+        self.unparsed.clear();
+        Ok(length - before)
+    }
+
+    /// Sends a part of the body that is known to be data; the decoder has counted all of it, so all is taken.
+    fn poll_body(&mut self, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
+        let Some(answer) = &mut self.answer else {
+            return Poll::Ready(Err(invalid()));
+        };
+        answer.reserve_capacity(data.len());
+        // The bytes are taken at once; that the visitor's window is full is felt at the next write.
+        if let Poll::Ready(Some(Err(error))) = answer.poll_capacity(cx) {
+            return Poll::Ready(Err(broken(&error)));
+        }
+        let ends = matches!(&self.writing, Writing::Body(decoder) if decoder.is_done());
+        let sent = answer.send_data(Bytes::copy_from_slice(data), ends);
+        if ends {
+            self.writing = Writing::Ended;
+        }
+        Poll::Ready(sent.map(|()| data.len()).map_err(|error| broken(&error)))
+    }
+
+    /// Whether the visitor's window has room; asked before each write of a body.
+    pub(crate) fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let Some(answer) = &mut self.answer else {
+            return Poll::Ready(Ok(()));
+        };
+        if !matches!(self.writing, Writing::Body(_) | Writing::Tunnel) || answer.capacity() > 0 {
+            return Poll::Ready(Ok(()));
+        }
+        answer.reserve_capacity(LEAST_ROOM);
+        match ready!(answer.poll_capacity(cx)) {
+            Some(Ok(_)) => Poll::Ready(Ok(())),
+            Some(Err(error)) => Poll::Ready(Err(broken(&error))),
+            None => Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
+        }
+    }
+
+    fn poll_send(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        ready!(self.poll_room(cx))?;
+        let Some(answer) = &mut self.answer else {
+            return Poll::Ready(Err(invalid()));
+        };
+        let n = bytes.len().min(answer.capacity());
+        let sent = answer.send_data(Bytes::copy_from_slice(&bytes[..n]), false);
+        Poll::Ready(sent.map(|()| n).map_err(|error| broken(&error)))
+    }
+
+    fn end_body(&mut self) -> io::Result<()> {
+        self.writing = Writing::Ended;
+        let Some(answer) = &mut self.answer else {
+            return Ok(());
+        };
+        let trailers = std::mem::take(&mut self.trailers);
+        let ended = if trailers.is_empty() {
+            answer.send_data(Bytes::new(), true)
+        } else {
+            answer.send_trailers(trailers)
+        };
+        ended.map_err(|error| broken(&error))
+    }
+}
+
+/// The request in HTTP/1.1's words. Names and values are what `http` allows, so no line can be forged; what else is wrong with them the strict
+/// parser behind this will say.
+fn write_head(
+    parts: &http::request::Parts,
+    body: &RecvStream,
+    websocket: bool,
+    about: &About,
+) -> (Vec<u8>, Reading) {
+    let mut out = Vec::with_capacity(512);
+    let method = if websocket {
+        "GET"
+    } else {
+        parts.method.as_str()
+    };
+    let target = parts
+        .uri
+        .path_and_query()
+        .map_or("/", |target| target.as_str());
+    let _ = write!(out, "{method} {target} HTTP/1.1\r\n");
+    let authority = parts.uri.authority().map(|authority| authority.as_str());
+    let host = parts
+        .headers
+        .get(http::header::HOST)
+        .map(HeaderValue::as_bytes);
+    match (authority, host) {
+        (Some(authority), Some(host)) if !authority.as_bytes().eq_ignore_ascii_case(host) => {
+            // RFC 9113 §8.3.1: they must agree; two fields make the parser refuse it.
+            field(&mut out, "host", authority.as_bytes());
+            field(&mut out, "host", host);
+        }
+        (Some(authority), _) => field(&mut out, "host", authority.as_bytes()),
+        (None, host) => field(&mut out, "host", host.unwrap_or_default()),
+    }
+    let mut cookies = Vec::new();
+    for (name, value) in &parts.headers {
+        match name.as_str() {
+            "host" | "transfer-encoding" | "connection" | "upgrade" => {}
+            "sec-websocket-key" if websocket => {}
+            // RFC 9113 §8.2.3: crumbs are put together.
+            "cookie" => {
+                if !cookies.is_empty() {
+                    cookies.extend_from_slice(b"; ");
+                }
+                cookies.extend_from_slice(value.as_bytes());
+            }
+            name => field(&mut out, name, value.as_bytes()),
+        }
+    }
+    if !cookies.is_empty() {
+        field(&mut out, "cookie", &cookies);
+    }
+    let _ = about;
+    let reading = if websocket {
+        let key: [u8; 16] = rand::random();
+        out.extend_from_slice(b"connection: upgrade\r\nupgrade: websocket\r\nsec-websocket-key: ");
+        out.extend_from_slice(&base64(&key));
+        out.extend_from_slice(b"\r\n");
+        // Nothing is read before the tunnel is there.
+        Reading::Ended
+    } else if body.is_end_stream() {
+        Reading::Ended
+    } else if parts.headers.contains_key(http::header::CONTENT_LENGTH) {
+        Reading::Plain
+    } else {
+        out.extend_from_slice(b"transfer-encoding: chunked\r\n");
+        Reading::Chunks
+    };
+    out.extend_from_slice(b"\r\n");
+    (out, reading)
+}
+
+fn field(out: &mut Vec<u8>, name: &str, value: &[u8]) {
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b": ");
+    out.extend_from_slice(value);
+    out.extend_from_slice(b"\r\n");
+}
+
+fn translate(answer: &h1::Response<'_>, tunnel: bool) -> Response<()> {
+    let mut response = Response::new(());
+    let status = if tunnel { 200 } else { answer.status() };
+    *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_GATEWAY);
+    for found in answer.fields().end_to_end() {
+        if tunnel && found.name.eq_ignore_ascii_case(b"sec-websocket-accept") {
+            continue;
+        }
+        if let (Ok(name), Ok(value)) = (
+            HeaderName::from_bytes(found.name),
+            HeaderValue::from_bytes(found.value),
+        ) {
+            response.headers_mut().append(name, value);
+        }
+    }
+    if let Some(length) = answer.content_length() {
+        response
+            .headers_mut()
+            .insert(http::header::CONTENT_LENGTH, length.into());
+    }
+    response
+}
+
+fn add_trailer(trailers: &mut HeaderMap, line: &[u8]) {
+    let Some(colon) = line.iter().position(|byte| *byte == b':') else {
+        return;
+    };
+    let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
+    if let (Ok(name), Ok(value)) = (HeaderName::from_bytes(name), HeaderValue::from_bytes(value)) {
+        trailers.append(name, value);
+    }
+}
+
+fn chunk(data: &Bytes) -> Bytes {
+    let mut out = Vec::with_capacity(data.len() + 12);
+    h1::write_chunk_header(&mut out, data.len() as u64);
+    out.extend_from_slice(data);
+    out.extend_from_slice(b"\r\n");
+    out.into()
+}
+
+fn base64(bytes: &[u8; 16]) -> Vec<u8> {
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut out = Vec::with_capacity(24);
+    for three in bytes.chunks(3) {
+        let group = u32::from(three[0]) << 16
+            | u32::from(three.get(1).copied().unwrap_or_default()) << 8
+            | u32::from(three.get(2).copied().unwrap_or_default());
+        for n in 0..4 {
+            let six = (group >> (18 - 6 * n) & 63) as usize;
+            out.push(if n > three.len() { b'=' } else { ALPHABET[six] });
+        }
+    }
+    out
+}
+
+fn broken(error: &::h2::Error) -> io::Error {
+    io::Error::new(io::ErrorKind::ConnectionReset, error.to_string())
+}
+
+fn invalid() -> io::Error {
+    io::ErrorKind::InvalidData.into()
+}
+
+/// Streams at one time, and so requests of one visitor under way.
+const STREAMS: u32 = 128;
+/// What a visitor may send of one body, and of all, before it is passed on.
+const STREAM_WINDOW: u32 = 256 << 10;
+const CONNECTION_WINDOW: u32 = 1 << 20;
+/// What may wait for a visitor, per stream.
+const SEND_BUFFER: usize = 256 << 10;
+/// The window must have so much room before another piece of an answer is taken.
+const LEAST_ROOM: usize = 16 << 10;
+const HANDSHAKE: Duration = Duration::from_secs(10);
+/// Without a stream.
+const IDLE: Duration = Duration::from_secs(75);
+/// How often it is asked whether there are streams.
+const LOOK: Duration = Duration::from_secs(5);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_said_in_base64() {
+        assert_eq!(base64(b"the sample nonce"), b"dGhlIHNhbXBsZSBub25jZQ==");
+    }
+}

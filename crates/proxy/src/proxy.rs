@@ -1,0 +1,345 @@
+//! Starts and stops a proxy: workers, listeners, and the site that they serve.
+
+use std::{
+    cell::RefCell,
+    io,
+    net::SocketAddr,
+    path::PathBuf,
+    rc::Rc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+use net::{Acceptor, ListenSource, OwnSockets, Shutdown, Workers};
+use route::IpSet;
+
+use crate::{
+    checks,
+    ingress::{self, Door, Protocol},
+    log::{AccessLog, Format},
+    metrics::Metrics,
+    site::{SharedSite, Site},
+    worker::Worker,
+};
+
+/// What a proxy is started with.
+#[derive(Debug)]
+pub struct Options {
+    /// Data threads; one per core if `None`.
+    pub workers: Option<usize>,
+    /// Where visitors come in.
+    pub listeners: Vec<Listener>,
+    /// What is served.
+    pub site: Site,
+    /// Where exchanges are logged, how, and one of how many.
+    pub access_log: Option<(PathBuf, Format, u32)>,
+}
+
+/// One listener.
+#[derive(Debug)]
+pub struct Listener {
+    /// Where.
+    pub address: SocketAddr,
+    /// What it speaks.
+    pub protocol: Protocol,
+    /// Peers that begin with a PROXY header.
+    pub proxy_from: IpSet,
+}
+
+/// Why a proxy did not start. Nothing is left running.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// An address cannot be listened on.
+    #[error("cannot listen on {address}: {error}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// The system's answer.
+        error: io::Error,
+    },
+    /// The access log cannot be opened.
+    #[error("the access log {path} cannot be opened: {error}")]
+    AccessLog {
+        /// The file.
+        path: PathBuf,
+        /// The system's answer.
+        error: io::Error,
+    },
+    /// Threads cannot be started.
+    #[error("worker threads cannot be started: {0}")]
+    Workers(io::Error),
+}
+
+/// A running proxy. Dropping it ends it at once; [`Proxy::stop`] ends it in order.
+#[derive(Debug)]
+pub struct Proxy {
+    workers: Workers,
+    metrics: Vec<Arc<Metrics>>,
+    stopping: Shutdown,
+    addresses: Vec<SocketAddr>,
+    access_log: Option<AccessLog>,
+    /// Bound, and not served yet.
+    waiting: Vec<(Door, Vec<(usize, std::net::TcpListener)>)>,
+    started: Instant,
+}
+
+/// Reads a proxy's state.
+#[derive(Clone, Debug)]
+pub struct Observer {
+    metrics: Vec<Arc<Metrics>>,
+    stopping: Shutdown,
+    addresses: Vec<SocketAddr>,
+    lost: Option<Arc<AtomicU64>>,
+    started: Instant,
+}
+
+impl Observer {
+    /// Every metric of all workers together: name without the `gt_` prefix, help text, Prometheus type, value.
+    #[must_use]
+    pub fn metrics(&self) -> Vec<(&'static str, &'static str, &'static str, u64)> {
+        let mut sums = Metrics::default().list();
+        for worker in &self.metrics {
+            for (sum, one) in sums.iter_mut().zip(worker.list()) {
+                sum.3 = sum.3.wrapping_add(one.3);
+            }
+        }
+        if let Some(lost) = &self.lost {
+            let help =
+                "Lines of the access log that were lost because the disk was full or too slow.";
+            sums.push((
+                "proxy_access_log_lost_total",
+                help,
+                "counter",
+                lost.load(Relaxed),
+            ));
+        }
+        sums
+    }
+
+    /// Whether it takes no more visitors.
+    #[must_use]
+    pub fn is_stopping(&self) -> bool {
+        self.stopping.is_triggered()
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// How long it has been there.
+    #[must_use]
+    pub fn uptime(&self) -> Duration {
+        self.started.elapsed()
+    }
+}
+
+thread_local! {
+    static CURRENT: RefCell<Option<Rc<Worker>>> = const { RefCell::new(None) };
+}
+
+impl Proxy {
+    /// Listens on everything, or on nothing: after an error no socket is left open.
+    ///
+    /// # Errors
+    /// [`StartError`].
+    pub fn start(options: Options) -> Result<Self, StartError> {
+        let mut proxy = Self::prepare(options, &OwnSockets)?;
+        proxy.serve();
+        Ok(proxy)
+    }
+
+    /// Opens everything with the sockets of `sockets`; accepts nobody before [`Proxy::serve`].
+    ///
+    /// # Errors
+    /// [`StartError`].
+    pub fn prepare(options: Options, sockets: &dyn ListenSource) -> Result<Self, StartError> {
+        let count = options
+            .workers
+            .unwrap_or_else(net::default_worker_count)
+            .max(1);
+        let mut waiting = Vec::new();
+        for (index, listener) in options.listeners.into_iter().enumerate() {
+            let address = listener.address;
+            let group = sockets
+                .tcp("listeners", address, count)
+                .and_then(|group| net::spread(&group, count))
+                .map_err(|error| StartError::Listen { address, error })?;
+            let door = Door {
+                index: u16::try_from(index).unwrap_or(u16::MAX),
+                protocol: listener.protocol,
+                proxy_from: Arc::new(listener.proxy_from),
+            };
+            waiting.push((door, group));
+        }
+        let access_log = match options.access_log {
+            Some((path, format, one_of)) => Some(
+                AccessLog::open(&path, format, one_of)
+                    .map_err(|error| StartError::AccessLog { path, error })?,
+            ),
+            None => None,
+        };
+        let workers = Workers::start(count, "gt-proxy").map_err(StartError::Workers)?;
+        let site: SharedSite = Arc::new(options.site);
+        let stopping = Shutdown::new();
+        let metrics: Vec<Arc<Metrics>> = (0..count).map(|_| Arc::default()).collect();
+        let addresses = waiting
+            .iter()
+            .filter_map(|(_, group)| group.first()?.1.local_addr().ok())
+            .collect();
+        for (handle, metrics) in workers.handles().iter().zip(&metrics) {
+            let (site, metrics) = (Arc::clone(&site), Arc::clone(metrics));
+            let lines = access_log.as_ref().map(AccessLog::lines);
+            let checks_here = handle.index() == 0;
+            let peers = workers.handles().to_vec();
+            let _ = handle.spawn(move || async move {
+                let worker = Worker::new(site, metrics, lines);
+                CURRENT.with_borrow_mut(|current| *current = Some(Rc::clone(&worker)));
+                tokio::task::spawn_local(Rc::clone(&worker.clock).run());
+                if checks_here {
+                    tokio::task::spawn_local(checks::run(Rc::clone(&worker), peers));
+                }
+                worker.housekeeping().await;
+            });
+        }
+        Ok(Self {
+            workers,
+            metrics,
+            stopping,
+            addresses,
+            access_log,
+            waiting,
+            started: Instant::now(),
+        })
+    }
+
+    /// Begins to accept.
+    pub fn serve(&mut self) {
+        for (door, group) in std::mem::take(&mut self.waiting) {
+            for (worker, socket) in group {
+                let (door, stop) = (door.clone(), self.stopping.clone());
+                if let Some(handle) = self.workers.handles().get(worker) {
+                    let _ = handle.spawn(move || accept(door, socket, stop));
+                }
+            }
+        }
+    }
+
+    /// Where it listens, in the order of the options.
+    #[must_use]
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// From now on requests are served by `site`; those under way end as they began.
+    pub fn reload(&self, site: Site) {
+        let site: SharedSite = Arc::new(site);
+        self.on_each(move |worker| worker.set_site(Arc::clone(&site)));
+    }
+
+    /// Opens the access log again by its name, after it was renamed.
+    pub fn reopen_logs(&self) {
+        if let Some(log) = &self.access_log {
+            log.reopen();
+        }
+    }
+
+    /// Reads its state from any thread, also when it has ended.
+    #[must_use]
+    pub fn observer(&self) -> Observer {
+        Observer {
+            metrics: self.metrics.clone(),
+            stopping: self.stopping.clone(),
+            addresses: self.addresses.clone(),
+            lost: self.access_log.as_ref().map(AccessLog::lost_counter),
+            started: self.started,
+        }
+    }
+
+    /// The counters of all workers together.
+    #[must_use]
+    pub fn metrics(&self) -> Vec<(&'static str, &'static str, &'static str, u64)> {
+        self.observer().metrics()
+    }
+
+    /// Takes no more visitors; exchanges that are under way end, and their connections with them.
+    pub fn leave(&self) {
+        self.stopping.trigger();
+        self.on_each(|worker| worker.drain());
+    }
+
+    /// Visitors' connections that are open.
+    #[must_use]
+    pub fn left(&self) -> u64 {
+        self.metrics
+            .iter()
+            .map(|one| one.proxy_visitors_open.get())
+            .sum()
+    }
+
+    /// Ends in order: takes no more visitors, lets exchanges end for up to `patience`.
+    pub fn stop(self, patience: Duration) {
+        self.leave();
+        let until = Instant::now() + patience;
+        while self.left() > 0 && Instant::now() < until {
+            std::thread::sleep(POLL);
+        }
+        if let Err(error) = self.workers.shutdown(LAST_WORDS) {
+            tracing::warn!(%error, "the proxy ends although workers are still busy");
+        }
+    }
+
+    fn on_each(&self, task: impl Fn(&Worker) + Clone + Send + 'static) {
+        for handle in self.workers.handles() {
+            let task = task.clone();
+            let _ = handle.spawn(move || async move {
+                if let Some(worker) = current() {
+                    task(&worker);
+                }
+            });
+        }
+    }
+}
+
+pub(crate) fn current() -> Option<Rc<Worker>> {
+    CURRENT.with_borrow(Option::clone)
+}
+
+/// Accepts until told to stop; each connection gets a task of its own.
+async fn accept(door: Door, socket: std::net::TcpListener, stop: Shutdown) {
+    let Some(worker) = current() else { return };
+    let mut acceptor = match Acceptor::new(socket) {
+        Ok(acceptor) => acceptor,
+        Err(error) => return tracing::error!(%error, "a listener cannot be served"),
+    };
+    let door = Rc::new(door);
+    loop {
+        let accepted = tokio::select! {
+            biased;
+            accepted = acceptor.accept() => accepted,
+            () = stop.wait() => return,
+        };
+        match accepted {
+            Ok((stream, peer)) => {
+                let _ = net::tune_visitor(&stream);
+                tokio::task::spawn_local(ingress::visit(
+                    Rc::clone(&worker),
+                    Rc::clone(&door),
+                    stream,
+                    peer,
+                ));
+            }
+            Err(error) => {
+                return tracing::error!(%error, "a listener has failed and accepts no more");
+            }
+        }
+    }
+}
+
+const POLL: Duration = Duration::from_millis(10);
+/// What closing threads may take.
+const LAST_WORDS: Duration = Duration::from_secs(2);

@@ -1,0 +1,138 @@
+//! What a proxy does, as data: routes, upstreams and what holds for all of them. Immutable; a reload makes a new one.
+
+use std::{ops::RangeInclusive, path::PathBuf, sync::Arc, time::Duration};
+
+use net::tls::TlsConnector;
+use route::{
+    BreakerSpec, Forwarding, HashKey, HealthSpec, Policy, RetryBudgetSpec, Routes, ServerSpec,
+    Sticky, StreamRoutes,
+};
+
+/// Everything that workers need to know of the configuration.
+#[derive(Debug, Default)]
+pub struct Site {
+    /// Which request goes where.
+    pub routes: Arc<Routes>,
+    /// Which connection goes where, on ports that carry no HTTP.
+    pub streams: StreamRoutes,
+    /// Upstreams by their [`route::UpstreamId`].
+    pub upstreams: Vec<UpstreamSpec>,
+    /// Who the visitor is, and how upstreams are told.
+    pub forwarding: Forwarding,
+}
+
+/// A group of servers that do the same.
+#[derive(Debug)]
+pub struct UpstreamSpec {
+    /// In logs and metrics.
+    pub name: Box<str>,
+    /// The servers.
+    pub servers: Vec<UpstreamServer>,
+    /// How one is chosen.
+    pub policy: Policy,
+    /// What a request is hashed by, for [`Policy::Hash`].
+    pub hash_key: Option<HashKey>,
+    /// The cookie that keeps a visitor on a server, and what makes its values.
+    pub sticky: Option<(StickyCookie, Sticky)>,
+    /// A server that came up gets its full share after so long.
+    pub slow_start: Duration,
+    /// What is watched.
+    pub health: HealthSpec,
+    /// What an active check asks.
+    pub check: Check,
+    /// How many requests at one time.
+    pub breaker: BreakerSpec,
+    /// How many of them may be tried again.
+    pub retry: RetryBudgetSpec,
+    /// Connections between requests.
+    pub keep_alive: KeepAlive,
+}
+
+/// A cookie that keeps a visitor on a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StickyCookie {
+    /// Its name.
+    pub name: Box<str>,
+    /// How long browsers keep it; `None` = until they are closed.
+    pub max_age: Option<Duration>,
+}
+
+/// One server.
+#[derive(Debug)]
+pub struct UpstreamServer {
+    /// Its part in balancing; the name is for logs.
+    pub spec: ServerSpec,
+    /// Where it is.
+    pub address: Address,
+    /// Host as it is called, with port if that is not the scheme's own: for `Host` and checks.
+    pub authority: Box<str>,
+    /// How TLS is spoken to it, and the name its certificate must have.
+    pub tls: Option<(TlsConnector, Box<str>)>,
+    /// Tell it who the visitor is before the first byte. Such connections carry one visitor's requests only.
+    pub send_proxy: Option<ProxyVersion>,
+}
+
+/// Where a server listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// A name or address, resolved again when the resolver's answer is older than [`Address::RESOLVED_FOR`].
+    Tcp(Box<str>, u16),
+    /// A Unix socket.
+    Unix(PathBuf),
+}
+
+impl Address {
+    /// How long addresses of a name are used. The system's resolver does not tell their TTL.
+    pub const RESOLVED_FOR: Duration = Duration::from_secs(10);
+}
+
+/// Versions of the PROXY protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProxyVersion {
+    /// Text.
+    V1,
+    /// Binary.
+    V2,
+}
+
+/// What an active check does.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Check {
+    /// Connects.
+    #[default]
+    Tcp,
+    /// Sends GET for this path and wants a status from this range.
+    Http {
+        /// The path.
+        path: Box<str>,
+        /// The value of Host; the server's own if empty.
+        host: Box<str>,
+        /// Good statuses.
+        status: Vec<RangeInclusive<u16>>,
+    },
+}
+
+/// Connections to servers that wait for the next request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeepAlive {
+    /// For one server and worker.
+    pub max_idle: usize,
+    /// Closed after so long without a request. Should be less than the server's own time.
+    pub idle: Duration,
+    /// Requests on one connection.
+    pub max_requests: u32,
+}
+
+impl Default for KeepAlive {
+    /// 512 connections per server and worker, 30 s, a million requests.
+    fn default() -> Self {
+        Self {
+            max_idle: 512,
+            idle: Duration::from_secs(30),
+            max_requests: 1_000_000,
+        }
+    }
+}
+
+/// A site that workers share.
+pub(crate) type SharedSite = Arc<Site>;

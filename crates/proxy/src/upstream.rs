@@ -1,0 +1,438 @@
+//! An upstream on one worker: which server is next, connections that wait for a request, and how its servers do.
+
+use std::{
+    cell::RefCell,
+    collections::HashMap,
+    io,
+    net::SocketAddr,
+    pin::Pin,
+    rc::Rc,
+    task::{Context, Waker},
+    time::Duration,
+};
+
+use net::tls::TlsConnector;
+use route::{
+    Admission, Balancer, Breaker, Change, Health, Outcome, PickRequest, Report, RetryBudget,
+    ServerIndex, Ticket,
+};
+use tokio::{
+    io::{AsyncRead, AsyncWriteExt, ReadBuf},
+    sync::oneshot,
+};
+
+use crate::{
+    clock::Clock,
+    conn::Conn,
+    metrics::Metrics,
+    site::{Address, ProxyVersion, SharedSite, UpstreamServer, UpstreamSpec},
+};
+
+/// One upstream; all requests of a worker share it.
+#[derive(Debug)]
+pub(crate) struct Upstream {
+    site: SharedSite,
+    index: usize,
+    balancer: RefCell<Balancer>,
+    pub(crate) health: RefCell<Health>,
+    breaker: RefCell<Breaker>,
+    /// Requests in the breaker's queue.
+    waiting: RefCell<HashMap<Ticket, oneshot::Sender<()>>>,
+    retry: RefCell<RetryBudget>,
+    servers: Vec<Server>,
+}
+
+/// What a worker keeps for one server.
+#[derive(Debug, Default)]
+struct Server {
+    /// Connections that wait, the one used last at the end.
+    idle: RefCell<Vec<Idle>>,
+    resolved: RefCell<Option<Resolved>>,
+}
+
+#[derive(Debug)]
+struct Idle {
+    conn: Conn,
+    since: Duration,
+    requests: u32,
+}
+
+#[derive(Clone, Debug)]
+struct Resolved {
+    at: Duration,
+    addresses: Rc<[SocketAddr]>,
+}
+
+/// A connection for one exchange.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    pub(crate) conn: Conn,
+    /// Requests it carried before.
+    pub(crate) requests: u32,
+}
+
+/// Why there is no connection.
+#[derive(Debug)]
+pub(crate) enum NoConnection {
+    /// The server refused or could not be reached.
+    Failed(io::Error),
+    /// Not within the time.
+    TimedOut,
+}
+
+/// A request that is under way; leaves when dropped.
+#[derive(Debug)]
+pub(crate) struct Admitted(Rc<Upstream>);
+
+impl Drop for Admitted {
+    fn drop(&mut self) {
+        let upstream = &self.0;
+        loop {
+            let Some(ticket) = upstream.breaker.borrow_mut().leave() else {
+                return;
+            };
+            let waiting = upstream.waiting.borrow_mut().remove(&ticket);
+            // One that no longer listens is in all the same, and leaves at once.
+            if waiting.is_some_and(|waiting| waiting.send(()).is_ok()) {
+                return;
+            }
+        }
+    }
+}
+
+/// A server that was picked, counted until the exchange is over.
+#[derive(Debug)]
+pub(crate) struct Picked {
+    upstream: Rc<Upstream>,
+    pub(crate) server: ServerIndex,
+    /// The visitor is on the server its cookie names.
+    pub(crate) sticky: bool,
+    open: bool,
+}
+
+impl Upstream {
+    pub(crate) fn new(site: &SharedSite, index: usize, now: Duration) -> Option<Self> {
+        let spec = site.upstreams.get(index)?;
+        let specs: Vec<_> = spec
+            .servers
+            .iter()
+            .map(|server| server.spec.clone())
+            .collect();
+        let mut balancer = Balancer::new(spec.policy, spec.slow_start, &specs).ok()?;
+        if let Some((_, sticky)) = &spec.sticky {
+            balancer = balancer.with_sticky(sticky, &specs);
+        }
+        Some(Self {
+            index,
+            balancer: RefCell::new(balancer),
+            health: RefCell::new(Health::new(&spec.health, specs.len(), now, rand::random)),
+            breaker: RefCell::new(Breaker::new(spec.breaker)),
+            waiting: RefCell::default(),
+            retry: RefCell::new(RetryBudget::new(spec.retry)),
+            servers: specs.iter().map(|_| Server::default()).collect(),
+            site: SharedSite::clone(site),
+        })
+    }
+
+    pub(crate) fn spec(&self) -> &UpstreamSpec {
+        &self.site.upstreams[self.index]
+    }
+
+    pub(crate) fn server(&self, server: ServerIndex) -> &UpstreamServer {
+        &self.spec().servers[usize::from(server.0)]
+    }
+
+    /// A place among the requests under way, if there is one now.
+    pub(crate) fn try_enter(self: &Rc<Self>, now: Duration) -> Result<Admitted, Option<Queued>> {
+        self.retry.borrow_mut().request(now);
+        let admission = self.breaker.borrow_mut().enter(now);
+        match admission {
+            Admission::Go => Ok(Admitted(Rc::clone(self))),
+            Admission::Refused => Err(None),
+            Admission::Wait(ticket, until) => {
+                let (tell, told) = oneshot::channel();
+                self.waiting.borrow_mut().insert(ticket, tell);
+                Err(Some(Queued {
+                    upstream: Rc::clone(self),
+                    ticket: Some(ticket),
+                    told,
+                    patience: until.saturating_sub(now),
+                }))
+            }
+        }
+    }
+
+    /// Picks a server, or `None` if there is none to try.
+    pub(crate) fn pick(self: &Rc<Self>, request: &PickRequest<'_>) -> Option<Picked> {
+        self.readmit(request.now);
+        let health = self.health.borrow();
+        let pick = self
+            .balancer
+            .borrow_mut()
+            .pick(request, |server| health.available(server, request.now))?;
+        self.balancer.borrow_mut().started(pick.server);
+        Some(Picked {
+            upstream: Rc::clone(self),
+            server: pick.server,
+            sticky: pick.sticky,
+            open: true,
+        })
+    }
+
+    /// The cookie's value for a server.
+    pub(crate) fn write_sticky_tag(&self, server: ServerIndex, out: &mut Vec<u8>) {
+        if let Some(tag) = self.balancer.borrow().sticky_tag(server) {
+            out.extend_from_slice(tag.as_bytes());
+        }
+    }
+
+    pub(crate) fn may_retry(&self, now: Duration) -> bool {
+        self.retry.borrow_mut().try_retry(now)
+    }
+
+    /// Says how a server did.
+    pub(crate) fn report(&self, server: ServerIndex, report: Report, now: Duration) {
+        let change = self.health.borrow_mut().report(server, report, now);
+        self.apply(change, now);
+    }
+
+    pub(crate) fn apply(&self, change: Option<Change>, now: Duration) {
+        match change {
+            Some(Change::Down(server)) => {
+                let name = &self.server(server).spec.name;
+                tracing::warn!(upstream = %self.spec().name, server = %name, "a server is taken out: its requests or checks fail");
+                self.servers[usize::from(server.0)]
+                    .idle
+                    .borrow_mut()
+                    .clear();
+            }
+            Some(Change::Up(server)) => {
+                let name = &self.server(server).spec.name;
+                tracing::info!(upstream = %self.spec().name, server = %name, "a server is back");
+                self.balancer.borrow_mut().came_up(server, now);
+            }
+            None => {}
+        }
+    }
+
+    fn readmit(&self, now: Duration) {
+        loop {
+            let change = self.health.borrow_mut().readmit(now);
+            if change.is_none() {
+                return;
+            }
+            self.apply(change, now);
+        }
+    }
+
+    /// A connection that waited and is still there.
+    pub(crate) fn waiting_connection(&self, server: ServerIndex, now: Duration) -> Option<Lease> {
+        let keep = self.spec().keep_alive;
+        let mut idle = self.servers[usize::from(server.0)].idle.borrow_mut();
+        while let Some(mut waiting) = idle.pop() {
+            if now.saturating_sub(waiting.since) < keep.idle && is_quiet(&mut waiting.conn) {
+                return Some(Lease {
+                    conn: waiting.conn,
+                    requests: waiting.requests,
+                });
+            }
+        }
+        None
+    }
+
+    /// Keeps a connection for the next request.
+    pub(crate) fn keep(&self, server: ServerIndex, lease: Lease, now: Duration) {
+        let keep = self.spec().keep_alive;
+        let requests = lease.requests + 1;
+        let mut idle = self.servers[usize::from(server.0)].idle.borrow_mut();
+        if requests < keep.max_requests && idle.len() < keep.max_idle {
+            idle.push(Idle {
+                conn: lease.conn,
+                since: now,
+                requests,
+            });
+        }
+    }
+
+    /// Closes connections that waited for too long or were closed by the server. Called now and then.
+    pub(crate) fn sweep(&self, now: Duration) {
+        let keep = self.spec().keep_alive;
+        for server in &self.servers {
+            server.idle.borrow_mut().retain_mut(|waiting| {
+                now.saturating_sub(waiting.since) < keep.idle && is_quiet(&mut waiting.conn)
+            });
+        }
+        self.readmit(now);
+    }
+
+    /// Opens a connection, with TLS and PROXY header where the server wants them.
+    pub(crate) async fn connect(
+        &self,
+        server: ServerIndex,
+        visitor: Option<(SocketAddr, SocketAddr)>,
+        patience: Duration,
+        clock: &Clock,
+        metrics: &Metrics,
+    ) -> Result<Lease, NoConnection> {
+        metrics.proxy_upstream_connects_total.add_one();
+        let opening = self.open(server, visitor, clock);
+        let opened = match tokio::time::timeout(patience, opening).await {
+            Ok(Ok(stream)) => Ok(Lease {
+                conn: Conn::Socket(stream),
+                requests: 0,
+            }),
+            Ok(Err(error)) => Err(NoConnection::Failed(error)),
+            Err(_) => Err(NoConnection::TimedOut),
+        };
+        if opened.is_err() {
+            metrics.proxy_upstream_connect_failures_total.add_one();
+        }
+        opened
+    }
+
+    async fn open(
+        &self,
+        server: ServerIndex,
+        visitor: Option<(SocketAddr, SocketAddr)>,
+        clock: &Clock,
+    ) -> io::Result<net::Stream> {
+        let wanted = self.server(server);
+        let mut stream = match &wanted.address {
+            Address::Tcp(host, port) => {
+                let addresses = self.resolve(server, host, *port, clock).await?;
+                let stream = net::connect_tcp(&addresses, None).await?;
+                let _ = net::tune_visitor(&stream);
+                stream
+            }
+            Address::Unix(path) => net::connect_unix(path).await?,
+        };
+        if let Some(version) = wanted.send_proxy {
+            stream.write_all(&proxy_header(version, visitor)).await?;
+        }
+        if let Some((connector, name)) = &wanted.tls {
+            stream = start_tls(connector, name, stream).await?;
+        }
+        Ok(stream)
+    }
+
+    async fn resolve(
+        &self,
+        server: ServerIndex,
+        host: &str,
+        port: u16,
+        clock: &Clock,
+    ) -> io::Result<Rc<[SocketAddr]>> {
+        if let Ok(ip) = host.parse() {
+            return Ok(Rc::new([SocketAddr::new(ip, port)]));
+        }
+        let known = &self.servers[usize::from(server.0)].resolved;
+        let now = clock.coarse();
+        let last = known.borrow().clone();
+        if let Some(last) = &last
+            && now.saturating_sub(last.at) < Address::RESOLVED_FOR
+        {
+            return Ok(Rc::clone(&last.addresses));
+        }
+        match net::lookup_host((host, port)).await {
+            Ok(found) => {
+                let addresses: Rc<[SocketAddr]> = found.collect();
+                *known.borrow_mut() = Some(Resolved {
+                    at: now,
+                    addresses: Rc::clone(&addresses),
+                });
+                Ok(addresses)
+            }
+            // A resolver that is away does not take the servers with it.
+            Err(error) => last.map(|last| last.addresses).ok_or(error),
+        }
+    }
+}
+
+/// A place in the queue, given up when dropped.
+#[derive(Debug)]
+pub(crate) struct Queued {
+    upstream: Rc<Upstream>,
+    ticket: Option<Ticket>,
+    told: oneshot::Receiver<()>,
+    patience: Duration,
+}
+
+impl Queued {
+    /// Waits its turn; `None` when that took too long.
+    pub(crate) async fn wait(mut self) -> Option<Admitted> {
+        let told = tokio::time::timeout(self.patience, &mut self.told).await;
+        matches!(told, Ok(Ok(()))).then(|| {
+            self.ticket = None;
+            Admitted(Rc::clone(&self.upstream))
+        })
+    }
+}
+
+impl Drop for Queued {
+    fn drop(&mut self) {
+        let Some(ticket) = self.ticket else { return };
+        self.upstream.waiting.borrow_mut().remove(&ticket);
+        if !self.upstream.breaker.borrow_mut().give_up(ticket) {
+            // It was let in as it gave up.
+            drop(Admitted(Rc::clone(&self.upstream)));
+        }
+    }
+}
+
+impl Picked {
+    pub(crate) fn upstream(&self) -> &Rc<Upstream> {
+        &self.upstream
+    }
+
+    /// The exchange is over.
+    pub(crate) fn finish(mut self, now: Duration, outcome: Outcome) {
+        self.open = false;
+        self.upstream
+            .balancer
+            .borrow_mut()
+            .finished(self.server, now, outcome);
+    }
+}
+
+impl Drop for Picked {
+    fn drop(&mut self) {
+        if self.open {
+            self.upstream.balancer.borrow_mut().finished(
+                self.server,
+                Duration::ZERO,
+                Outcome::Failed,
+            );
+        }
+    }
+}
+
+/// Whether nothing has come on a connection that waits: neither an end nor bytes that nobody asked for. Costs a system call only if the event
+/// queue has reported something.
+fn is_quiet(conn: &mut Conn) -> bool {
+    let mut byte = [0];
+    let mut buffer = ReadBuf::new(&mut byte);
+    let mut cx = Context::from_waker(Waker::noop());
+    Pin::new(conn).poll_read(&mut cx, &mut buffer).is_pending()
+}
+
+async fn start_tls(
+    connector: &TlsConnector,
+    name: &str,
+    stream: net::Stream,
+) -> io::Result<net::Stream> {
+    connector
+        .connect(stream, name)
+        .await
+        .map_err(|error| io::Error::other(error.to_string()))
+}
+
+fn proxy_header(version: ProxyVersion, visitor: Option<(SocketAddr, SocketAddr)>) -> Vec<u8> {
+    let mut out = Vec::new();
+    match (version, visitor) {
+        (ProxyVersion::V1, Some((from, to))) => sniff::proxy::write_v1(from, to, &mut out),
+        (ProxyVersion::V2, Some((from, to))) => sniff::proxy::write_v2(from, to, &mut out),
+        (ProxyVersion::V1, None) => sniff::proxy::write_v1_unknown(&mut out),
+        (ProxyVersion::V2, None) => sniff::proxy::write_v2_local(&mut out),
+    }
+    out
+}

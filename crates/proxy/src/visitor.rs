@@ -1,0 +1,243 @@
+//! A visitor's HTTP/1 connection: one request after the other, each answered before the next is looked at, so that answers come in order whatever
+//! was sent ahead.
+
+use std::{net::SocketAddr, rc::Rc, task::Poll, time::Duration};
+
+use h1::{Framing, RequestError, Version};
+use route::{Scheme, Timeouts};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::{
+    answer::{Answer, Manner},
+    buffer::{BUFFER, Input},
+    clock::{Deadline, Late},
+    conn::Conn,
+    request::{self, Next},
+    work::{Lent, Work},
+    worker::Worker,
+};
+
+/// How a connection came.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct About {
+    /// The other end, or who the PROXY header says it is.
+    pub(crate) peer: SocketAddr,
+    pub(crate) local: SocketAddr,
+    pub(crate) scheme: Scheme,
+    /// The listener's place in the configuration.
+    pub(crate) listener: u16,
+}
+
+/// Serves a connection until it ends. `Some`: the first bytes are HTTP/2's; they are in the input.
+pub(crate) async fn serve(
+    worker: &Rc<Worker>,
+    conn: Conn,
+    about: &About,
+) -> Option<(net::Stream, Vec<u8>)> {
+    let mut connection = Connection {
+        conn,
+        input: Input::default(),
+        deadline: worker.clock.deadline(),
+        keep_alive: Timeouts::default().keep_alive,
+        requests: 0,
+    };
+    let end = loop {
+        if connection.input.is_empty() && !connection.wait(worker).await {
+            break End::Gone;
+        }
+        let mut lent = Lent::new();
+        let work = lent.work();
+        match connection.read_head(worker, work).await {
+            Ok(length) => {
+                work.saved
+                    .extend_from_slice(connection.input.slice(0..length));
+                connection.input.consume(length);
+            }
+            Err(Head::Bad(RequestError::Http2)) if connection.requests == 0 => {
+                let Conn::Socket(stream) = connection.conn else {
+                    return None;
+                };
+                return Some((stream, connection.input.bytes().to_vec()));
+            }
+            Err(Head::Bad(error)) => {
+                worker.metrics.proxy_requests_refused_total.add_one();
+                break End::Refused(error.status(), error.to_string());
+            }
+            Err(Head::Slow) => {
+                break End::Refused(408, "The request head did not come in time.".into());
+            }
+            Err(Head::Gone) => break End::Gone,
+        }
+        worker.metrics.proxy_requests_total.add_one();
+        connection.requests += 1;
+        match request::serve(worker, about, &mut connection, work).await {
+            Next::Again => {}
+            Next::Close => break End::Close,
+            Next::Abort => break End::Abort,
+            Next::Gone => break End::Gone,
+        }
+    };
+    connection.end(worker, end).await;
+    None
+}
+
+/// How a connection ends.
+enum End {
+    /// The visitor has ended it, or a tunnel is over.
+    Gone,
+    /// Behind an answer that said so.
+    Close,
+    /// Within an answer: the visitor must not take what it has for all.
+    Abort,
+    /// With an answer to what was no request.
+    Refused(u16, String),
+}
+
+/// Why there is no head.
+enum Head {
+    Bad(RequestError),
+    Slow,
+    Gone,
+}
+
+/// What lasts from request to request.
+pub(crate) struct Connection {
+    pub(crate) conn: Conn,
+    pub(crate) input: Input,
+    pub(crate) deadline: Deadline,
+    /// How long it may wait for the next request.
+    pub(crate) keep_alive: Duration,
+    pub(crate) requests: u32,
+}
+
+impl Connection {
+    /// Waits for the first byte of a request; false if none comes.
+    async fn wait(&mut self, worker: &Worker) -> bool {
+        self.input.rest();
+        self.deadline.set(Some(if self.requests == 0 {
+            worker.local().heads.header
+        } else {
+            self.keep_alive
+        }));
+        let Self {
+            conn,
+            input,
+            deadline,
+            ..
+        } = self;
+        let waiting = deadline.limit(|cx| {
+            if worker.is_draining() {
+                return Poll::Ready(Ok(0));
+            }
+            input.poll_fill(conn, BUFFER, cx)
+        });
+        matches!(waiting.await, Ok(Ok(1..)))
+    }
+
+    async fn read_head(&mut self, worker: &Worker, work: &mut Work) -> Result<usize, Head> {
+        let mut waited = false;
+        let limits = worker.local().heads.limits;
+        loop {
+            match work.request.parse(self.input.bytes(), &limits) {
+                Ok(Some(length)) => return Ok(length),
+                Ok(None) => {}
+                Err(error) => return Err(Head::Bad(error)),
+            }
+            if !waited {
+                waited = true;
+                self.deadline.set(Some(worker.local().heads.header));
+            }
+            let Self {
+                conn,
+                input,
+                deadline,
+                ..
+            } = self;
+            match deadline
+                .limit(|cx| input.poll_fill(conn, limits.head.max(BUFFER), cx))
+                .await
+            {
+                Ok(Ok(1..)) => {}
+                Ok(_) => return Err(Head::Gone),
+                Err(Late) => return Err(Head::Slow),
+            }
+        }
+    }
+
+    /// Writes all of the work's answer.
+    pub(crate) async fn write_answer(&mut self, work: &mut Work, patience: Duration) -> bool {
+        self.deadline.set(Some(patience));
+        let Self { conn, deadline, .. } = self;
+        let written = deadline.limit(|cx| {
+            use std::pin::Pin;
+            use tokio::io::AsyncWrite;
+            while !work.answer.is_empty() {
+                match Pin::new(&mut *conn).poll_write(cx, work.answer.bytes()) {
+                    Poll::Ready(Ok(n @ 1..)) => work.answer.advance(n),
+                    Poll::Ready(_) => return Poll::Ready(false),
+                    Poll::Pending => return Poll::Pending,
+                }
+            }
+            Pin::new(&mut *conn)
+                .poll_flush(cx)
+                .map(|flushed| flushed.is_ok())
+        });
+        written.await.unwrap_or(false)
+    }
+
+    async fn end(mut self, worker: &Worker, end: End) {
+        match end {
+            End::Gone => {
+                let shutdown = self.conn.shutdown();
+                let _ = tokio::time::timeout(LINGER, shutdown).await;
+            }
+            End::Abort => self.conn.abort(),
+            End::Close => Box::pin(self.linger()).await,
+            End::Refused(status, text) => {
+                worker.metrics.count_answer(status);
+                let mut lent = Lent::new();
+                let work = lent.work();
+                let manner = Manner {
+                    version: Version::Http11,
+                    head_only: false,
+                    close: true,
+                    say_keep_alive: false,
+                };
+                let answer = Answer {
+                    status,
+                    text: &text,
+                };
+                answer.write(manner, &mut work.answer, |_| {});
+                if self.write_answer(work, LINGER).await {
+                    Box::pin(self.linger()).await;
+                }
+            }
+        }
+    }
+
+    /// Closing at once with the visitor's bytes unread would make the kernel send a reset that can overtake the answer.
+    async fn linger(mut self) {
+        let _ = tokio::time::timeout(LINGER, async {
+            self.conn.shutdown().await?;
+            let mut budget = LINGER_BYTES;
+            let mut unread = [0; 1024];
+            while budget > 0 {
+                let n = self.conn.read(&mut unread).await?;
+                if n == 0 {
+                    break;
+                }
+                budget = budget.saturating_sub(n);
+            }
+            std::io::Result::Ok(())
+        })
+        .await;
+    }
+}
+
+/// Whether another request may follow on the connection.
+pub(crate) fn goes_on(worker: &Worker, wants: bool, framing: Framing) -> bool {
+    wants && !worker.is_draining() && framing != Framing::UntilClose
+}
+
+const LINGER: Duration = Duration::from_secs(2);
+const LINGER_BYTES: usize = 1 << 20;

@@ -1,0 +1,152 @@
+//! What one data thread has of the proxy: its view of the site, its counters, its clock.
+
+use std::{
+    cell::{Cell, RefCell},
+    rc::Rc,
+    sync::Arc,
+    time::Duration,
+};
+
+use route::{AuthTable, RateTable, UpstreamId};
+
+use crate::{clock::Clock, log::Lines, metrics::Metrics, site::SharedSite, upstream::Upstream};
+
+/// Lives on its thread; nothing in it is locked.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    pub(crate) clock: Rc<Clock>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) lines: Option<Lines>,
+    local: RefCell<Rc<Local>>,
+    draining: Cell<bool>,
+}
+
+/// A site and what this worker keeps for it. Exchanges hold the one that they began with.
+#[derive(Debug)]
+pub(crate) struct Local {
+    pub(crate) site: SharedSite,
+    upstreams: Vec<Option<Rc<Upstream>>>,
+    /// By route; empty where the route has no limit.
+    rates: Vec<Option<RefCell<RateTable>>>,
+    pub(crate) passwords: RefCell<AuthTable>,
+    /// Password checks on other threads.
+    pub(crate) checks: Cell<u32>,
+    pub(crate) heads: Heads,
+}
+
+/// What holds before a route is known: the most that any route allows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Heads {
+    pub(crate) limits: h1::Limits,
+    pub(crate) header: Duration,
+}
+
+impl Worker {
+    pub(crate) fn new(site: SharedSite, metrics: Arc<Metrics>, lines: Option<Lines>) -> Rc<Self> {
+        let clock = Clock::new();
+        let local = Local::new(site, clock.precise());
+        Rc::new(Self {
+            clock,
+            metrics,
+            lines,
+            local: RefCell::new(Rc::new(local)),
+            draining: Cell::new(false),
+        })
+    }
+
+    pub(crate) fn local(&self) -> Rc<Local> {
+        Rc::clone(&self.local.borrow())
+    }
+
+    /// From now on requests are served by another site; those under way end with theirs.
+    pub(crate) fn set_site(&self, site: SharedSite) {
+        let local = Local::new(site, self.clock.precise());
+        *self.local.borrow_mut() = Rc::new(local);
+    }
+
+    /// Connections end with the exchange that is under way, or at once if none is.
+    pub(crate) fn drain(&self) {
+        self.draining.set(true);
+        self.clock.wake_all();
+    }
+
+    pub(crate) fn is_draining(&self) -> bool {
+        self.draining.get()
+    }
+
+    /// What must be done now and then; runs for as long as the worker does.
+    pub(crate) async fn housekeeping(self: Rc<Self>) {
+        let mut rounds = 0u32;
+        loop {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            if let Some(lines) = &self.lines {
+                lines.flush();
+            }
+            rounds = rounds.wrapping_add(1);
+            let local = self.local();
+            let now = self.clock.coarse();
+            for upstream in local.upstreams.iter().flatten() {
+                upstream.sweep(now);
+            }
+        }
+    }
+}
+
+impl Local {
+    fn new(site: SharedSite, now: Duration) -> Self {
+        let upstreams = (0..site.upstreams.len())
+            .map(|index| Upstream::new(&site, index, now).map(Rc::new))
+            .collect();
+        let rates = site
+            .routes
+            .iter()
+            .map(|route| {
+                route
+                    .access
+                    .rate
+                    .as_ref()
+                    .map(|limit| RefCell::new(RateTable::new(limit.keys(), rand::random())))
+            })
+            .collect();
+        Self {
+            upstreams,
+            rates,
+            passwords: RefCell::new(AuthTable::new(&rand::random())),
+            checks: Cell::new(0),
+            heads: Heads::of(&site),
+            site,
+        }
+    }
+
+    pub(crate) fn upstreams(&self) -> impl Iterator<Item = (usize, &Rc<Upstream>)> {
+        let upstreams = self.upstreams.iter().enumerate();
+        upstreams.filter_map(|(index, upstream)| Some((index, upstream.as_ref()?)))
+    }
+
+    pub(crate) fn upstream(&self, id: UpstreamId) -> Option<&Rc<Upstream>> {
+        self.upstreams.get(usize::try_from(id.0).ok()?)?.as_ref()
+    }
+
+    pub(crate) fn rate(&self, route: route::RouteId) -> Option<&RefCell<RateTable>> {
+        self.rates.get(usize::try_from(route.0).ok()?)?.as_ref()
+    }
+}
+
+impl Heads {
+    fn of(site: &SharedSite) -> Self {
+        let routes = || site.routes.iter();
+        let bytes = routes().map(|route| route.limits.header_bytes).max();
+        let fields = routes().map(|route| route.limits.header_fields).max();
+        let header = routes().map(|route| route.timeouts.header).max();
+        let (limits, times) = (route::Limits::default(), route::Timeouts::default());
+        let head = bytes.unwrap_or(limits.header_bytes) as usize;
+        Self {
+            limits: h1::Limits {
+                head,
+                fields: usize::from(fields.unwrap_or(limits.header_fields)),
+                target: head / 2,
+            },
+            header: header.unwrap_or(times.header),
+        }
+    }
+}
