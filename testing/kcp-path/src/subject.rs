@@ -15,6 +15,10 @@ pub(crate) enum Subject {
     GtFast3Fec,
     /// gt's KCP with the classic congestion window (`nc` 0).
     GtReno,
+    /// gt's KCP in its paced mode, windows eight times as large as the others': pacing is what bounds it.
+    GtPaced,
+    /// The same with FEC 10/3.
+    GtPacedFec,
     /// Kernel TCP, CUBIC.
     TcpCubic,
     /// Kernel TCP, BBR.
@@ -30,6 +34,7 @@ impl Subject {
         Self::KcpGo,
         Self::GtFast3,
         Self::GtReno,
+        Self::GtPaced,
         Self::TcpCubic,
         Self::TcpBbr,
         Self::QuicCubic,

@@ -12,7 +12,7 @@ use std::{
 
 use anyhow::Context as _;
 use kcp::{
-    Config, Mode, Shards,
+    Config, Control, Mode, Shards,
     seal::{Cipher, Seal},
     udp::{Listener, Options, Session},
 };
@@ -53,12 +53,20 @@ fn options(subject: Subject) -> anyhow::Result<Options> {
         _ => Mode::FAST3,
     };
     let fec = match subject {
-        Subject::GtFast3Fec => Some(Shards::new(10, 3)?),
+        Subject::GtFast3Fec | Subject::GtPacedFec => Some(Shards::new(10, 3)?),
         _ => None,
     };
-    let window = std::env::var(WINDOW).context(WINDOW)?.parse()?;
+    let mut window = std::env::var(WINDOW).context(WINDOW)?.parse()?;
+    let control = match subject {
+        Subject::GtPaced | Subject::GtPacedFec => Control::Paced,
+        _ => Control::Classic,
+    };
+    if control == Control::Paced {
+        window *= 8;
+    }
     let config = Config {
         mode,
+        control,
         send_window: window,
         recv_window: window,
         mtu: 1400,
