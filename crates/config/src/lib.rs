@@ -43,9 +43,9 @@ mod value;
 mod yaml;
 
 pub use checked::{
-    ApiListener, Certificate, Client, HostName, HostPrefix, Id, IdleTimeout, Limits, Listeners,
-    Local, Log, LogFormat, LogLevel, NameError, Page, ProxyProtocol, Remote, Scheme, Secret,
-    Server, ServerTimeouts, Service, Throttle, TlsVersion, Trust, User, Warning,
+    ApiListener, Certificate, Client, HostName, HostPrefix, Id, IdleTimeout, Kcp, Limits,
+    Listeners, Local, Log, LogFormat, LogLevel, NameError, Page, ProxyProtocol, Remote, Scheme,
+    Secret, Server, ServerTimeouts, Service, Throttle, TlsVersion, Trust, User, Warning,
 };
 pub use flags::CommandLine;
 pub use load::{Checked, FileText, Role, Surroundings, System, check_text, load, load_path};

@@ -46,6 +46,7 @@
 mod accept;
 mod connect;
 mod fetch;
+pub mod kcp;
 mod scratch;
 mod shutdown;
 mod socket;

@@ -30,4 +30,4 @@ mod worker;
 pub use egress::inprocess::status_page;
 pub use metrics::{Counter, Gauge, Metrics};
 pub use server::{Observer, Server, StartError};
-pub use snapshot::{ClientSnapshot, ServiceSnapshot, SessionSnapshot, Snapshot};
+pub use snapshot::{ClientSnapshot, KcpLinkSnapshot, ServiceSnapshot, SessionSnapshot, Snapshot};

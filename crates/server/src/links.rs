@@ -41,7 +41,12 @@ pub(crate) async fn accept(worker: &Rc<Worker>, stream: net::Stream, address: So
     };
     let Some(session) = entered else { return };
     if let Some((stream, established)) = link {
-        let place = session.place_link(worker.index);
+        stream.peer_is_known();
+        let place = if stream.can_move() {
+            session.place_link(worker.index)
+        } else {
+            session.place_link_at(worker.index)
+        };
         let target = place.worker;
         session.arrival_ended();
         if target == worker.index {
@@ -104,15 +109,18 @@ async fn admit(
         ..LinkTuning::default()
     };
     net::tune_link(&stream, &tuning)?;
-    let mut exported = [0; 32];
-    let binding = match stream.tls_exporter(EXPORTER_LABEL, None, &mut exported) {
-        Ok(()) => ChannelBinding::TlsExporter(exported),
-        Err(_) => ChannelBinding::None,
+    let binding = match stream.channel_binding(EXPORTER_LABEL) {
+        Some(exported) => ChannelBinding::TlsExporter(exported),
+        None => ChannelBinding::None,
     };
     // Whether to bind is the client's choice, which its proof covers: one that checked the certificate of a `wss://` server need not,
-    // because something between may end TLS; one that did not check it always binds.
+    // because something between may end TLS; one that did not check it always binds. KCP has no certificates, so there it is no choice.
     let config = ServerConfig {
-        binding: BindingPolicy::Optional,
+        binding: if stream.needs_binding() {
+            BindingPolicy::Always
+        } else {
+            BindingPolicy::Optional
+        },
         ..ServerConfig::default()
     };
     let machine = ServerHandshake::new(config, Nonce(rand::random()), binding);
@@ -229,6 +237,10 @@ async fn run(
         server: Arc::clone(server),
         session: Arc::clone(&session),
     });
+    let monitor = stream.kcp_monitor();
+    if let Some(monitor) = &monitor {
+        session.watch(grant.link_number, monitor.clone());
+    }
     let (link, driver) = Link::start(stream, &options, handler);
     worker.add_link(session.key, link.clone());
     session.changed.notify_waiters();
@@ -240,6 +252,7 @@ async fn run(
         driver.await
     };
     worker.remove_link(session.key, &link);
+    session.unwatch(grant.link_number);
     session.link_ended(worker.index);
     match &end {
         LinkEnd::Closed | LinkEnd::PeerClosed => {

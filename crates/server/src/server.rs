@@ -69,6 +69,7 @@ pub(crate) struct Shared {
     /// Option and address of each listener.
     pub(crate) listeners: Vec<(&'static str, SocketAddr)>,
     pub(crate) status_page: StatusPage,
+    pub(crate) kcp_totals: Arc<net::kcp::Totals>,
     workers: OnceLock<Vec<WorkerHandle>>,
 }
 
@@ -156,6 +157,7 @@ impl Server {
             started: Instant::now(),
             listeners: listeners.addresses(),
             status_page: StatusPage::default(),
+            kcp_totals: Arc::default(),
             workers: OnceLock::new(),
             config,
         });
@@ -164,7 +166,9 @@ impl Server {
             let shared = Arc::clone(&shared);
             let _ = handle.spawn(move || async move { Worker::install(index, shared) });
         }
-        listeners.serve(workers.handles());
+        let config::Kcp { mode, fec, mtu } = shared.config.kcp;
+        let kcp = net::kcp::options(mode, fec, usize::from(mtu));
+        listeners.serve(workers.handles(), &kcp, &shared.kcp_totals);
         if let Some(first) = workers.handles().first() {
             let shared = Arc::clone(&shared);
             let _ = first.spawn(move || housekeeping(shared));

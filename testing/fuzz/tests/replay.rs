@@ -40,3 +40,8 @@ fn config() {
 fn kcp() {
     replay("kcp", fuzz_checks::kcp::check);
 }
+
+#[test]
+fn kcp_secure() {
+    replay("kcp_secure", fuzz_checks::kcp_secure::check);
+}

@@ -15,7 +15,7 @@ pub(crate) use users::{WORLD_READABLE, holds_secret};
 use std::path::PathBuf;
 
 use crate::{
-    checked::{Certificate, Log, LogFormat, LogLevel, NameError, Secret},
+    checked::{Certificate, Kcp, Log, LogFormat, LogLevel, NameError, Secret},
     load::Surroundings,
     problem::{Findings, Problem},
     section::Section,
@@ -96,6 +96,22 @@ impl Check<'_> {
                     .problem(problem.help("a certificate and its key are given together"));
                 None
             }
+        }
+    }
+
+    /// The options of KCP links.
+    fn kcp(&mut self, section: &Section) -> Kcp {
+        let basis = Kcp::default();
+        Kcp {
+            mode: section
+                .choice("kcpMode", &mut self.findings)
+                .unwrap_or(basis.mode),
+            fec: section
+                .choice("kcpFEC", &mut self.findings)
+                .unwrap_or(basis.fec),
+            mtu: section
+                .count("kcpMTU", &mut self.findings)
+                .unwrap_or(basis.mtu),
         }
     }
 

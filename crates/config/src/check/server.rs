@@ -31,6 +31,7 @@ pub(crate) fn check_server(
         .unwrap_or(false);
     let users = check.users(top, &file, &flags, &defaults, load_balance);
     let log = check.log(options);
+    let kcp = check.kcp(options);
     let findings = &mut check.findings;
     let basis = Server::default();
     let mut server = Server {
@@ -80,6 +81,7 @@ pub(crate) fn check_server(
         users,
         defaults,
         load_balance,
+        kcp,
         log,
         warnings: Vec::new(),
     };
@@ -101,6 +103,7 @@ impl Check<'_> {
         let plain = options.listen("addr", &mut self.findings);
         let tls = options.listen("tlsAddr", &mut self.findings);
         let sni = options.listen("sniAddr", &mut self.findings);
+        let kcp = options.listen("kcpAddr", &mut self.findings);
         let api = options.listen("apiAddr", &mut self.findings);
         let certificate = self.certificate(options, "apiCertFile", "apiKeyFile");
         if certificate.is_some() && !options.has("apiAddr") {
@@ -128,7 +131,7 @@ impl Check<'_> {
             }
         }
         // After another problem, such as a misspelt `addr`, this would be no news.
-        let silent = plain.is_none() && tls.is_none() && sni.is_none();
+        let silent = plain.is_none() && tls.is_none() && sni.is_none() && kcp.is_none();
         if silent && !self.findings.has_problems() {
             let problem = Problem::new(&options.place, "the server listens nowhere");
             self.findings
@@ -138,6 +141,7 @@ impl Check<'_> {
             plain,
             tls,
             sni,
+            kcp,
             api: api.map(|addr| ApiListener { addr, certificate }),
         }
     }

@@ -7,7 +7,7 @@ mod names;
 mod server;
 
 pub use client::{Client, Local, Page, ProxyProtocol, Remote, Scheme, Service, Trust};
-pub use common::{Log, LogFormat, LogLevel, Warning};
+pub use common::{Kcp, Log, LogFormat, LogLevel, Warning};
 pub use names::{HostName, HostPrefix, Id, NameError, Secret};
 pub use server::{
     ApiListener, Certificate, IdleTimeout, Limits, Listeners, Server, ServerTimeouts, Throttle,
