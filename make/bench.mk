@@ -5,13 +5,20 @@ PEERS := $(abspath $(CARGO_TARGET_DIR))/peers
 SOAK_SECONDS ?= 300
 SOAK_SEED ?= 1
 
-.PHONY: bench bench-peers bench-relay bench-bulk bench-idle bench-keystroke soak
+.PHONY: bench bench-kcp bench-peers bench-relay bench-bulk bench-idle bench-keystroke soak
 
 bench: bench-relay bench-bulk bench-idle bench-keystroke ## gt beside rathole and frp; needs Go, nginx, wrk
 
 bench-relay bench-bulk bench-idle bench-keystroke: bench-%: bench-peers
 	cargo build --release -p gt -p bench
 	$(CARGO_TARGET_DIR)/release/bench $* --gt $(CARGO_TARGET_DIR)/release/gt --peers $(PEERS)
+
+KCP_ROUNDS ?= 7
+KCP_MILLIS ?= 1000
+
+bench-kcp: ## KCP's CPU beside kcp-go, into bench/results; needs Go
+	cargo bench -p kcp --features tokio --bench cpu -- --rounds $(KCP_ROUNDS) --millis $(KCP_MILLIS) \
+		| tee bench/results/$$(date +%F)-kcp-cpu.md
 
 bench-peers: $(PEERS)/bin/rathole $(PEERS)/bin/frp-run
 

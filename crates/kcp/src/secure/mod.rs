@@ -40,7 +40,7 @@ pub use self::{
     session::{End, Session, Stats, Transmit},
     wire::{CipherSet, OVERHEAD, PacketKind, receiver},
 };
-use crate::{Config, MTU_MAX, Mode};
+use crate::{Config, Control, MTU_MAX, Mode};
 
 /// The protocol's version, sent in every handshake datagram.
 pub const VERSION: u8 = 1;
@@ -54,6 +54,8 @@ pub const MTU_DEFAULT: usize = 1350;
 pub struct Options {
     /// How eagerly segments are sent again.
     pub mode: Mode,
+    /// What decides how much is sent, beside the windows.
+    pub control: Control,
     /// Most segments in flight, 1 to 65535.
     pub send_window: u32,
     /// Most segments received and not read, 1 to 65535.
@@ -71,13 +73,14 @@ pub struct Options {
 }
 
 impl Default for Options {
-    /// `fast2` without a wait for full segments, windows of 1024, FEC as loss asks for, a question after 10 s of silence, death after
+    /// `fast2`, paced, windows of 4096 segments (some 5 MB: 100 Mbit/s over 400 ms), FEC as loss asks for, a question after 10 s of silence, death after
     /// 30 s.
     fn default() -> Self {
         Self {
             mode: Mode::FAST2,
-            send_window: 1024,
-            recv_window: 1024,
+            control: Control::Paced,
+            send_window: 4096,
+            recv_window: 4096,
             mtu: MTU_DEFAULT,
             ciphers: CipherSet::ALL,
             fec: FecPolicy::Auto,
@@ -100,6 +103,7 @@ impl Options {
             send_window: self.send_window.clamp(1, 65_535),
             recv_window: recv_window.clamp(1, 65_535),
             mtu: self.mtu(),
+            control: self.control,
             stream: true,
             ack_nodelay: false,
             write_delay: false,

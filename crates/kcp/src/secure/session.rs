@@ -136,7 +136,8 @@ impl Session {
         } else {
             options.recv_window
         };
-        let room = mtu - OVERHEAD - GROUP_HEAD - SIZE;
+        // Parity of a full packet must fit as well, and has the longer head.
+        let room = mtu - OVERHEAD - PARITY_HEAD - SIZE;
         let mut control = Control::new(now, options, seed);
         if role == Role::Client {
             // The server knows of us only when it has heard something sealed.
@@ -421,8 +422,9 @@ impl Session {
             return Some(PARITY_HEAD + bytes.len());
         }
         let start = GROUP_HEAD + SIZE;
-        let room = self.mtu - OVERHEAD;
-        let made = self.arq.poll_transmit(now, out.get_mut(start..room)?)?;
+        let made = self
+            .arq
+            .poll_transmit(now, out.get_mut(start..start + self.arq.mtu())?)?;
         let parity = self.ratio.parity();
         if !made.has_data || (parity == 0 && !self.encoder.is_open()) {
             out.copy_within(start..start + made.length, 1);

@@ -310,3 +310,31 @@ fn fec_costs_nothing_where_nothing_is_lost() {
     assert!(world.run(Duration::from_secs(60), World::all_read));
     assert_eq!(session(&world, CLIENT).stats().parity, 0);
 }
+
+/// Full packets make the longest parity there is: it must fit.
+#[test]
+fn parity_of_full_packets_is_sent_and_repairs() {
+    for seed in seeds(5) {
+        let _replay = Replay(seed, "full_packets");
+        let network = Network {
+            delay_ms: 20,
+            loss_percent: 5,
+            ..Network::default()
+        };
+        let options = Options {
+            fec: FecPolicy::On,
+            ..Options::default()
+        };
+        let bulk = App {
+            bytes: 2_000_000,
+            ends: true,
+            ..App::default()
+        };
+        let configs = [options.clone(), options];
+        let mut world = World::new(seed, network, configs, [bulk, App::default()]);
+        assert!(world.run(Duration::from_secs(60), World::all_read));
+        let stats = [0, 1].map(|i| session(&world, i).stats());
+        assert!(stats[CLIENT].parity * 10 > stats[CLIENT].sent, "{stats:?}");
+        assert!(stats[SERVER].recovered > 30, "{stats:?}");
+    }
+}

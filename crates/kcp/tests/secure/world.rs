@@ -161,10 +161,14 @@ impl World {
             }
             match self.next_event() {
                 Some(at) => {
-// A deadline may take a second look, but not look after look.
+                    // A deadline may take a second look, but not look after look.
                     let moves = at > self.now || self.due_now();
                     standing = if moves { 0 } else { standing + 1 };
-                    assert!(standing < 10, "time stands still: {:?}", self.sessions);
+                    let timers = self
+                        .sessions
+                        .each_mut()
+                        .map(|s| s.as_mut().and_then(Session::poll_timeout));
+                    assert!(standing < 10, "{:?} stands still: {timers:?}", self.now);
                     self.now = at.max(self.now);
                 }
                 None => return false,
