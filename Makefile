@@ -34,3 +34,4 @@ soak-ci: ## the soak for a minute, in the build of the tests
 	$(CARGO_TARGET_DIR)/debug/soak --seconds 60 --seed 1 --gt $(CARGO_TARGET_DIR)/debug/gt
 
 include make/bench.mk
+include make/interop.mk

@@ -82,10 +82,7 @@ impl Running {
 fn api_listener(configuration: &Checked) -> Option<ApiListener> {
     match configuration {
         Checked::Server(server) => server.listeners.api.clone(),
-        Checked::Client(client) => client.api.map(|addr| ApiListener {
-            addr,
-            certificate: None,
-        }),
+        Checked::Client(client) => client.api.clone(),
     }
 }
 

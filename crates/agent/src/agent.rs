@@ -2,6 +2,8 @@
 
 use std::{
     cell::RefCell,
+    collections::HashMap,
+    path::PathBuf,
     rc::Rc,
     sync::{
         Arc, Mutex, PoisonError,
@@ -10,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use config::{Remote, Service};
+use config::{Local, Remote, Service};
 use link::Link;
 use net::{
     Shutdown, Workers,
@@ -26,7 +28,7 @@ use crate::{declare, keep};
 /// Why a client does not run.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// TLS cannot be set up, for instance because `remoteCert` cannot be read.
+    /// TLS cannot be set up, for instance because the file of `remoteCert` or `localCert` cannot be read.
     #[error("{0}")]
     Tls(#[from] TlsConfigError),
     /// A value that the protocol does not carry.
@@ -47,8 +49,8 @@ pub(crate) struct Shared {
     pub(crate) secret: Secret,
     pub(crate) declarations: Vec<ServiceDecl>,
     pub(crate) remote_tls: TlsConnector,
-    /// For `https://` services.
-    pub(crate) local_tls: TlsConnector,
+    /// For `https://` services, by the file of `localCert`; `None` for those without one.
+    local_tls: HashMap<Option<PathBuf>, TlsConnector>,
     pub(crate) started: Instant,
     pub(crate) stopping: Shutdown,
     /// The session that links join. Locked during a handshake, so that two links never begin two sessions.
@@ -126,9 +128,11 @@ impl Client {
             remote_tls: TlsConnector::new(&TlsClientOptions {
                 trust,
                 alpn,
+                // Without it a TLS 1.2 link could not be bound to its channel.
+                require_extended_master_secret: true,
                 ..TlsClientOptions::default()
             })?,
-            local_tls: TlsConnector::new(&TlsClientOptions::default())?,
+            local_tls: local_tls(&config.services)?,
             started: Instant::now(),
             stopping: Shutdown::new(),
             session: tokio::sync::Mutex::default(),
@@ -222,7 +226,36 @@ impl Observer {
     }
 }
 
+/// One TLS side for each set of authorities that services name, made now so that a file that cannot be used is known now.
+fn local_tls(
+    services: &[Service],
+) -> Result<HashMap<Option<PathBuf>, TlsConnector>, TlsConfigError> {
+    let mut connectors = HashMap::new();
+    for service in services {
+        if !matches!(service.local, Local::Https { .. })
+            || connectors.contains_key(&service.local_cert)
+        {
+            continue;
+        }
+        let trust = match &service.local_cert {
+            Some(file) => Trust::OnlyFile(file.clone()),
+            None => Trust::PublicAuthorities,
+        };
+        let options = TlsClientOptions {
+            trust,
+            ..TlsClientOptions::default()
+        };
+        connectors.insert(service.local_cert.clone(), TlsConnector::new(&options)?);
+    }
+    Ok(connectors)
+}
+
 impl Shared {
+    /// How to dial an `https://` service; `None` for others.
+    pub(crate) fn tls_of(&self, service: &Service) -> Option<&TlsConnector> {
+        self.local_tls.get(&service.local_cert)
+    }
+
     pub(crate) fn status_now(&self) -> Status {
         let mut status = lock(&self.status).clone();
         status.uptime = self.started.elapsed();

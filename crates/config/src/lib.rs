@@ -44,8 +44,8 @@ mod yaml;
 
 pub use checked::{
     ApiListener, Certificate, Client, HostName, HostPrefix, Id, IdleTimeout, Kcp, Limits,
-    Listeners, Local, Log, LogFormat, LogLevel, NameError, Page, ProxyProtocol, Remote, Scheme,
-    Secret, Server, ServerTimeouts, Service, Throttle, TlsVersion, Trust, User, Warning,
+    Listeners, Local, Log, LogFormat, LogLevel, NameError, Page, Pending, ProxyProtocol, Remote,
+    Scheme, Secret, Server, ServerTimeouts, Service, Throttle, TlsVersion, Trust, User, Warning,
 };
 pub use flags::CommandLine;
 pub use load::{Checked, FileText, Role, Surroundings, System, check_text, load, load_path};

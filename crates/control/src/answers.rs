@@ -8,7 +8,7 @@ use hyper::{
 };
 use page::{HTML, TEXT, answer as respond, document};
 
-use crate::{Source, metrics, status};
+use crate::{Source, access::Refused, metrics, status};
 
 /// The answer to a request for `path`; the body of a HEAD is left out by the connection.
 pub(crate) fn answer(source: &Source, method: &Method, path: &str) -> Response<Full<Bytes>> {
@@ -33,6 +33,32 @@ pub(crate) fn answer(source: &Source, method: &Method, path: &str) -> Response<F
         return refusal;
     }
     make(source)
+}
+
+/// The answer to a request that is not let in.
+pub(crate) fn refusal(refused: Refused) -> Response<Full<Bytes>> {
+    let (status, text) = match refused {
+        Refused::Name => (
+            StatusCode::FORBIDDEN,
+            "The API does not answer to this host name. Ask it as localhost or by its IP address, or add the name to apiHosts.\n",
+        ),
+        Refused::NoPassword => (
+            StatusCode::UNAUTHORIZED,
+            "The API asks for a password (apiPassword): as Basic, with any user name, or as Bearer.\n",
+        ),
+        Refused::WrongPassword => (
+            StatusCode::UNAUTHORIZED,
+            "The password is wrong (apiPassword).\n",
+        ),
+    };
+    let mut response = respond(status, TEXT, text);
+    if status == StatusCode::UNAUTHORIZED {
+        let challenge = HeaderValue::from_static("Basic realm=\"gt\", charset=\"UTF-8\"");
+        let headers = response.headers_mut();
+        headers.insert(header::WWW_AUTHENTICATE, challenge);
+        headers.append(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    }
+    response
 }
 
 fn health(source: &Source) -> Response<Full<Bytes>> {

@@ -46,7 +46,7 @@ async fn both_directions_carry_bytes_and_end_by_themselves() {
     let (mut client, mut server, _listener) = soon(pair()).await;
     assert_eq!(client.binding(), server.binding());
     server.admit();
-    let sent: Vec<u8> = (0..1_000_000_u32).map(|i| (i * 7 >> 3) as u8).collect();
+    let sent: Vec<u8> = (0..1_000_000_u32).map(|i| ((i * 7) >> 3) as u8).collect();
     let expected = sent.clone();
     let serving = tokio::spawn(async move {
         let mut read = Vec::new();

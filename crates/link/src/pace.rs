@@ -57,8 +57,8 @@ impl Pacer {
         u64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Grants `bytes`; returns when they may pass.
-    fn reserve(&self, bytes: usize) -> Instant {
+    /// Grants `bytes`; returns when they may pass. For whoever moves whole messages; joined streams do it by themselves.
+    pub fn reserve(&self, bytes: usize) -> Instant {
         let (now, cost) = (self.now(), self.nanos(bytes));
         let add = |through: u64| Some(through.max(now).saturating_add(cost));
         let before = self

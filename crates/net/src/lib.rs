@@ -46,6 +46,7 @@
 mod accept;
 mod connect;
 mod fetch;
+mod files;
 pub mod kcp;
 mod scratch;
 mod shutdown;
@@ -58,6 +59,7 @@ pub mod ws;
 pub use accept::Acceptor;
 pub use connect::{ATTEMPT_DELAY, connect_tcp, connect_unix};
 pub use fetch::{Answer, FetchError, MAX_ANSWER, fetch};
+pub use files::open_files_limit;
 pub use shutdown::Shutdown;
 pub use socket::{BACKLOG, LinkTuning, bind_udp_group, listen_tcp_group, tune_link, tune_visitor};
 pub use stream::{Detached, Stream};

@@ -14,11 +14,14 @@
 
 mod answer;
 mod auth;
+mod complaints;
 mod egress;
 mod forward;
+mod gate;
 mod ingress;
 mod links;
 mod metrics;
+mod network;
 mod ports;
 mod registry;
 mod routing;

@@ -1,24 +1,37 @@
 //! A client's link on the server: handshake, admission, the worker it belongs to, and what the client says on it.
 
-use std::{net::SocketAddr, rc::Rc, sync::Arc, sync::PoisonError, time::Duration};
+use std::{
+    net::{IpAddr, SocketAddr},
+    rc::Rc,
+    sync::{Arc, PoisonError, atomic::Ordering::Relaxed},
+    time::Duration,
+};
 
 use link::{Accepting, Handler, HandshakeFailure, Link, LinkEnd, LinkOptions, Side};
 use net::LinkTuning;
 use tunnel::{
-    AuthRequest, BindingPolicy, ChannelBinding, ControlMessage, EXPORTER_LABEL, Grant, Key, Nonce,
-    RejectCode, Rejection, ResetReason, Role, ServerConfig, ServerEstablished, ServerHandshake,
-    ServicesAnswer, SessionId, SetError, Windows,
+    AuthRequest, BindingPolicy, ChannelBinding, ControlMessage, EXPORTER_LABEL, GoodbyeCode, Grant,
+    Key, Nonce, RejectCode, Rejection, ResetReason, Role, ServerConfig, ServerEstablished,
+    ServerHandshake, ServicesAnswer, SessionId, SetError, Windows,
 };
 
 use crate::{
     auth::{Decision, decide},
+    complaints::Complaint,
+    gate::Place,
     server::Shared,
     session::{Account, Session},
     worker::Worker,
 };
 
 /// Takes a connection whose first bytes said that it is a link. Ends when the link does, or has moved to its worker.
-pub(crate) async fn accept(worker: &Rc<Worker>, stream: net::Stream, address: SocketAddr) {
+/// `place` is given back when the client has been let in, or not.
+pub(crate) async fn accept(
+    worker: &Rc<Worker>,
+    stream: net::Stream,
+    address: SocketAddr,
+    place: Place,
+) {
     let server = &worker.server;
     let limit = server.config.timeouts.handshake;
     // Outlives the handshake, which may be cut off at any point: a session that was begun must not be forgotten.
@@ -28,14 +41,18 @@ pub(crate) async fn accept(worker: &Rc<Worker>, stream: net::Stream, address: So
         let admitting = Box::pin(admit(server, stream, address, &mut entered));
         tokio::time::timeout(limit, admitting).await
     };
+    drop(place);
     let link = match admitted {
         Ok(Ok(link)) => link,
-        Ok(Err(error)) => {
-            tracing::info!(%error, peer = %address, "a link was not established");
-            None
-        }
-        Err(_) => {
-            tracing::info!(peer = %address, "a link was not established: its handshake took longer than {limit:?}");
+        failed => {
+            server.metrics.handshake_failures_total.add_one();
+            if server.complaints.hear(Complaint::Handshake, address.ip()) {
+                let error = match failed {
+                    Ok(Err(error)) => error.to_string(),
+                    _ => format!("its handshake took longer than {limit:?}"),
+                };
+                tracing::info!(%error, peer = %address, "a link was not established");
+            }
             None
         }
     };
@@ -127,15 +144,28 @@ async fn admit(
     let mut accepting = Accepting::new(stream, machine);
     let request = accepting.request().await?;
     let id = request.client.id.as_str().to_owned();
-    match decide(server, &request, address.ip()).await {
+    let peer = address.ip();
+    let hear = |complaint| server.complaints.hear(complaint, peer);
+    match decide(server, &request, peer).await {
         Decision::Known(key, account) => {
-            enter(server, accepting, &request, &account, Some(key), entered).await
+            enter(
+                server,
+                accepting,
+                &request,
+                &account,
+                Some(key),
+                peer,
+                entered,
+            )
+            .await
         }
         Decision::Vouched(account) | Decision::Unverified(account) => {
-            enter(server, accepting, &request, &account, None, entered).await
+            enter(server, accepting, &request, &account, None, peer, entered).await
         }
         Decision::WrongSecret(key) => {
-            tracing::warn!(id, peer = %address, "a client was refused: its secret is wrong");
+            if hear(Complaint::WrongSecret) {
+                tracing::warn!(id, peer = %address, "a client was refused: its secret is wrong");
+            }
             let nothing = Grant::new(SessionId::from_bytes([0; 16]));
             accepting
                 .refuse(|machine| machine.accept_with_key(&key, nothing))
@@ -143,12 +173,16 @@ async fn admit(
             Ok(None)
         }
         Decision::UnknownId => {
-            tracing::warn!(id, peer = %address, "a client was refused: no user has this id");
+            if hear(Complaint::UnknownId) {
+                tracing::warn!(id, peer = %address, "a client was refused: no user has this id");
+            }
             accepting.refuse(ServerHandshake::reject_unknown_id).await;
             Ok(None)
         }
         Decision::Refused(rejection) => {
-            tracing::warn!(id, peer = %address, reason = %rejection.code, "a client was refused");
+            if hear(Complaint::Refused) {
+                tracing::warn!(id, peer = %address, reason = %rejection.code, "a client was refused");
+            }
             accepting.refuse(|machine| machine.reject(rejection)).await;
             Ok(None)
         }
@@ -161,6 +195,7 @@ async fn enter(
     request: &AuthRequest,
     account: &Arc<Account>,
     key: Option<Key>,
+    peer: IpAddr,
     entered: &mut Option<Arc<Session>>,
 ) -> Result<Option<Admitted>, HandshakeFailure> {
     if server.stopping.is_triggered() {
@@ -179,7 +214,9 @@ async fn enter(
             if not_admitted.code() == RejectCode::TooManyLinks {
                 server.metrics.limit_links_total.add_one();
             }
-            tracing::warn!(id = account.id, reason = %not_admitted.code(), "a link was refused");
+            if server.complaints.hear(Complaint::NotAdmitted, peer) {
+                tracing::warn!(id = account.id, reason = %not_admitted.code(), "a link was refused");
+            }
             let rejection =
                 Rejection::new(not_admitted.code(), "").retry_after(Duration::from_secs(3));
             accepting.refuse(|machine| machine.reject(rejection)).await;
@@ -242,6 +279,8 @@ async fn run(
         session.watch(grant.link_number, monitor.clone());
     }
     let (link, driver) = Link::start(stream, &options, handler);
+    // Whoever comes back has not left.
+    session.said_goodbye.store(false, Relaxed);
     worker.add_link(session.key, link.clone());
     session.changed.notify_waiters();
     server.metrics.links_total.add_one();
@@ -267,15 +306,21 @@ async fn run(
     }
 }
 
-/// The session's last link is gone: its names and ports are kept for a while, so that visitors wait instead of being refused.
+/// The session's last link is gone: its names and ports are kept for a while, so that visitors wait instead of being refused. Not so
+/// when the client has said that it leaves.
 async fn leave(server: &Shared, session: &Arc<Session>) {
+    let grace = if session.said_goodbye.load(Relaxed) {
+        Duration::ZERO
+    } else {
+        GRACE
+    };
     tokio::select! {
-        () = tokio::time::sleep(GRACE) => {}
+        () = tokio::time::sleep(grace) => {}
         () = server.stopping.wait() => {}
         () = session.changed.notified() => {}
     }
     if session.link_count() == 0
-        && !session.ended.load(std::sync::atomic::Ordering::Relaxed)
+        && !session.ended.load(Relaxed)
         && server.registry.end_if_away(session)
     {
         tracing::info!(id = session.account.id, "a client has gone");
@@ -358,6 +403,10 @@ impl Client {
             }
             ControlMessage::Goodbye(goodbye) => {
                 tracing::info!(id, code = %goodbye.code, message = %goodbye.message, "a client says goodbye");
+                // Only the client as a whole stops; other reasons are those of one link.
+                if matches!(goodbye.code, GoodbyeCode::Done | GoodbyeCode::ShuttingDown) {
+                    self.session.said_goodbye.store(true, Relaxed);
+                }
                 link.close();
             }
             _ => {}

@@ -18,7 +18,9 @@ use tunnel::{ControlMessage, Drain, Message};
 
 use crate::{
     auth::{AuthApi, Keys, Throttle, Users},
+    complaints::Complaints,
     egress::inprocess::StatusPage,
+    gate::Gate,
     ingress, links,
     metrics::Metrics,
     ports::Ports,
@@ -60,6 +62,8 @@ pub(crate) struct Shared {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) registry: Registry,
     pub(crate) throttle: Throttle,
+    pub(crate) gate: Arc<Gate>,
+    pub(crate) complaints: Complaints,
     pub(crate) keys: Keys,
     pub(crate) auth_api: Option<AuthApi>,
     pub(crate) tls: Option<TlsAcceptor>,
@@ -97,7 +101,7 @@ impl Shared {
 
 /// A running server. Dropping it ends it at once; [`Server::stop`] ends it in order.
 pub struct Server {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     workers: Workers,
 }
 
@@ -149,6 +153,12 @@ impl Server {
         let shared = Arc::new(Shared {
             registry: Registry::new(rules, ports, Arc::clone(&metrics)),
             throttle: Throttle::new(&config.throttle),
+            gate: Arc::new(Gate::new(
+                config.pending,
+                net::open_files_limit(),
+                Arc::clone(&metrics),
+            )),
+            complaints: Complaints::default(),
             metrics,
             keys,
             auth_api,
@@ -231,6 +241,7 @@ async fn housekeeping(shared: Arc<Shared>) {
     loop {
         ticks.tick().await;
         shared.registry.close_unused_ports();
+        shared.complaints.write_due();
     }
 }
 

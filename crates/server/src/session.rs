@@ -7,7 +7,6 @@ use std::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed},
     },
-    time::Duration,
 };
 
 use config::Limits;
@@ -87,6 +86,8 @@ pub(crate) struct Session {
     /// A link came, or the session ended.
     pub(crate) changed: Notify,
     pub(crate) ended: AtomicBool,
+    /// The client has said that it stops: what it holds is free once its last link is gone.
+    pub(crate) said_goodbye: AtomicBool,
     /// Parts of the service set that the client is declaring.
     pub(crate) arriving: Mutex<Assembler<ServiceDecl>>,
     /// KCP links by number.
@@ -109,6 +110,7 @@ impl Session {
             arriving_links: AtomicU32::new(0),
             changed: Notify::new(),
             ended: AtomicBool::new(false),
+            said_goodbye: AtomicBool::new(false),
             arriving: Mutex::default(),
             monitors: Mutex::default(),
         }
@@ -196,20 +198,6 @@ impl Session {
 
     pub(crate) fn link_ended(&self, worker: usize) {
         self.links[worker].fetch_sub(1, Relaxed);
-    }
-
-    /// Waits until the session has a link, is over, or `limit` has passed.
-    pub(crate) async fn wait_for_link(&self, limit: Duration) {
-        let _ = tokio::time::timeout(limit, async {
-            loop {
-                let changed = self.changed.notified();
-                if self.link_count() > 0 || self.ended.load(Relaxed) {
-                    return;
-                }
-                changed.await;
-            }
-        })
-        .await;
     }
 }
 

@@ -5,5 +5,7 @@ pub mod config;
 pub mod kcp;
 pub mod kcp_secure;
 pub mod mux;
+pub mod smux;
 pub mod sniff;
 pub mod tunnel;
+pub mod ws;

@@ -22,6 +22,11 @@ fn mux() {
 }
 
 #[test]
+fn smux() {
+    replay("smux", fuzz_checks::smux::check);
+}
+
+#[test]
 fn tunnel() {
     replay("tunnel", fuzz_checks::tunnel::check);
 }
@@ -44,4 +49,9 @@ fn kcp() {
 #[test]
 fn kcp_secure() {
     replay("kcp_secure", fuzz_checks::kcp_secure::check);
+}
+
+#[test]
+fn ws() {
+    replay("ws", fuzz_checks::ws::check);
 }

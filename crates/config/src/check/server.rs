@@ -5,8 +5,8 @@ use std::{collections::HashMap, net::SocketAddr};
 use super::Check;
 use crate::{
     checked::{
-        ApiListener, Certificate, HostPrefix, IdleTimeout, Listeners, Server, ServerTimeouts,
-        Throttle, TlsVersion,
+        Certificate, HostPrefix, IdleTimeout, Listeners, Pending, Server, ServerTimeouts, Throttle,
+        TlsVersion,
     },
     options::CERTIFICATE,
     problem::{Errors, Problem},
@@ -70,6 +70,14 @@ pub(crate) fn check_server(
                 .duration("reconnectDuration", findings)
                 .unwrap_or(basis.throttle.block),
         },
+        pending: Pending {
+            total: options
+                .count("pendingConnections", findings)
+                .unwrap_or(basis.pending.total),
+            per_address: options
+                .count("pendingPerAddress", findings)
+                .unwrap_or(basis.pending.per_address),
+        },
         workers: options
             .count::<usize>("workers", findings)
             .and_then(std::num::NonZeroUsize::new),
@@ -104,7 +112,6 @@ impl Check<'_> {
         let tls = options.listen("tlsAddr", &mut self.findings);
         let sni = options.listen("sniAddr", &mut self.findings);
         let kcp = options.listen("kcpAddr", &mut self.findings);
-        let api = options.listen("apiAddr", &mut self.findings);
         let certificate = self.certificate(options, "apiCertFile", "apiKeyFile");
         if certificate.is_some() && !options.has("apiAddr") {
             self.findings.warn(
@@ -112,12 +119,13 @@ impl Check<'_> {
                 "`apiCertFile` does nothing without `apiAddr`",
             );
         }
+        let api = self.api(options, certificate);
         let mut seen: HashMap<SocketAddr, &str> = HashMap::new();
         for (name, address) in [
             ("addr", plain),
             ("tlsAddr", tls),
             ("sniAddr", sni),
-            ("apiAddr", api),
+            ("apiAddr", api.as_ref().map(|api| api.addr)),
         ] {
             // Port 0 is a free port, a different one each time.
             let Some(address) = address.filter(|address| address.port() != 0) else {
@@ -142,7 +150,7 @@ impl Check<'_> {
             tls,
             sni,
             kcp,
-            api: api.map(|addr| ApiListener { addr, certificate }),
+            api,
         }
     }
 

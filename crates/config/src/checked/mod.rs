@@ -10,6 +10,6 @@ pub use client::{Client, Local, Page, ProxyProtocol, Remote, Scheme, Service, Tr
 pub use common::{Kcp, Log, LogFormat, LogLevel, Warning};
 pub use names::{HostName, HostPrefix, Id, NameError, Secret};
 pub use server::{
-    ApiListener, Certificate, IdleTimeout, Limits, Listeners, Server, ServerTimeouts, Throttle,
-    TlsVersion, User,
+    ApiListener, Certificate, IdleTimeout, Limits, Listeners, Pending, Server, ServerTimeouts,
+    Throttle, TlsVersion, User,
 };

@@ -12,7 +12,7 @@ use std::{
 use regex::Regex;
 use url::Url;
 
-use super::{HostPrefix, Id, Kcp, Log, Secret, Warning};
+use super::{HostName, HostPrefix, Id, Kcp, Log, Secret, Warning};
 
 /// Everything a server is told by its user.
 #[derive(Debug, Clone)]
@@ -39,6 +39,8 @@ pub struct Server {
     pub timeouts: ServerTimeouts,
     /// Failed authentications and what they cost.
     pub throttle: Throttle,
+    /// Connections that have not shown yet what they are.
+    pub pending: Pending,
     /// Data threads; `None` = one per core.
     pub workers: Option<NonZeroUsize>,
     /// How KCP links work.
@@ -66,6 +68,7 @@ impl Default for Server {
             http_mux_header: "host".into(),
             timeouts: ServerTimeouts::default(),
             throttle: Throttle::default(),
+            pending: Pending::default(),
             workers: None,
             kcp: Kcp::default(),
             log: Log::default(),
@@ -76,7 +79,7 @@ impl Default for Server {
 }
 
 /// Where a server listens.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default)]
 pub struct Listeners {
     /// Plain HTTP visitors and `tcp://`, `ws://` links (`addr`).
     pub plain: Option<SocketAddr>,
@@ -91,12 +94,29 @@ pub struct Listeners {
 }
 
 /// The API's listener.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct ApiListener {
     /// Where it listens; a bare port means the loopback address here.
     pub addr: SocketAddr,
     /// TLS for it (`apiCertFile`, `apiKeyFile`).
     pub certificate: Option<Certificate>,
+    /// What whoever asks must know (`apiPassword`); `None` = nothing.
+    pub password: Option<Secret>,
+    /// Names it answers to, besides those of this machine's loopback interface and IP addresses (`apiHosts`).
+    pub hosts: Vec<HostName>,
+}
+
+impl ApiListener {
+    /// A listener without TLS, password and further names.
+    #[must_use]
+    pub fn new(addr: SocketAddr) -> Self {
+        Self {
+            addr,
+            certificate: None,
+            password: None,
+            hosts: Vec::new(),
+        }
+    }
 }
 
 /// A certificate chain and its key, as paths of PEM files (relative ones are already joined to the file's folder).
@@ -218,6 +238,25 @@ impl Default for Throttle {
         Self {
             failures: 3,
             block: Duration::from_secs(300),
+        }
+    }
+}
+
+/// How many connections may be there that have not shown yet what they are: no first request, no ClientHello, no proof of a client
+/// (`pendingConnections`, `pendingPerAddress`). Ports of TCP services are no part of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pending {
+    /// In all; 0 = no limit. Default 16384; half of the files that the process may open is the most in any case.
+    pub total: u32,
+    /// Of one address (IPv6: one /64); 0 = no limit. Default 1024.
+    pub per_address: u32,
+}
+
+impl Default for Pending {
+    fn default() -> Self {
+        Self {
+            total: 16_384,
+            per_address: 1024,
         }
     }
 }

@@ -250,6 +250,24 @@ const WORKERS: Opt = opt(
     "",
     "Data threads; a server without it has one per core, a client one.",
 );
+const API_PASSWORD: Opt = opt(
+    "apiPassword",
+    Kind::Secret,
+    "",
+    "Whoever asks the API must know this; without it, nobody must know anything.",
+);
+const API_PASSWORD_FILE: Opt = opt(
+    "apiPasswordFile",
+    Kind::Path,
+    "",
+    "File that holds the password of the API.",
+);
+const API_HOSTS: Opt = list(
+    "apiHosts",
+    Kind::HostName,
+    "",
+    "Names under which the API may be asked, besides localhost and IP addresses.",
+);
 const WEB_ADDR: Opt = ignored("webAddr", "Address of the web administration.");
 const WEB_CERT_FILE: Opt = ignored("webCertFile", "Certificate of the web administration.");
 const WEB_KEY_FILE: Opt = ignored("webKeyFile", "Key of the web administration.");

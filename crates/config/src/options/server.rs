@@ -114,6 +114,9 @@ pub static SERVER_OPTIONS: Table = Table {
             "",
             "Private key of apiCertFile, PEM.",
         ),
+        API_PASSWORD,
+        API_PASSWORD_FILE,
+        API_HOSTS,
         list(
             "id",
             Kind::Id,
@@ -240,6 +243,18 @@ pub static SERVER_OPTIONS: Table = Table {
             at_most(300_000),
             "10s",
             "Time for a visitor to send the first header block or ClientHello.",
+        ),
+        opt(
+            "pendingConnections",
+            count(0, 1_000_000),
+            "16384",
+            "Connections that may be there without having shown what they are; 0 = no limit.",
+        ),
+        opt(
+            "pendingPerAddress",
+            count(0, 1_000_000),
+            "1024",
+            "The same for one address (IPv6: one /64); 0 = no limit, as behind a load balancer.",
         ),
         opt(
             "statusHostPrefix",

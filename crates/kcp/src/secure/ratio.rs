@@ -97,7 +97,7 @@ impl Ratio {
         }
     }
 
-    /// Parity packets for a full group, at most [`MOST_PARITY`].
+    /// Parity packets for a full group, at most 8.
     pub fn parity(&self) -> usize {
         self.parity
     }

@@ -210,11 +210,11 @@ impl World {
 
     fn arrive(&mut self, to: usize, from: SocketAddr, mut datagram: Vec<u8>) {
         let now = self.now;
-        if let Some(session) = &mut self.sessions[to] {
-            if PacketKind::of(&datagram) == Some(PacketKind::Data) {
-                let _ = session.handle_datagram(now, from, &mut datagram);
-                return;
-            }
+        if let Some(session) = &mut self.sessions[to]
+            && PacketKind::of(&datagram) == Some(PacketKind::Data)
+        {
+            let _ = session.handle_datagram(now, from, &mut datagram);
+            return;
         }
         if to == CLIENT {
             if let Some(connecting) = &mut self.connecting

@@ -3,12 +3,17 @@
 mod api;
 mod throttle;
 
-use std::{collections::HashMap, net::IpAddr, sync::Arc, time::Instant};
+use std::{
+    collections::HashMap,
+    net::IpAddr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use tunnel::{AuthRequest, ClientId, Key, RejectCode, Rejection};
 
 pub(crate) use self::{api::AuthApi, throttle::Throttle};
-use crate::{routing::Expected, server::Shared, session::Account};
+use crate::{complaints::Complaint, routing::Expected, server::Shared, session::Account};
 
 /// The answer to a client's proof.
 #[derive(Debug)]
@@ -120,9 +125,12 @@ async fn look_up(server: &Shared, request: &AuthRequest, id: &str, address: IpAd
             Ok(None) if config.allow_any_client => {}
             Ok(None) => return Decision::UnknownId,
             Err(error) => {
-                tracing::error!(%error, "the authentication service (authAPI) did not answer; the client is told to come back");
-                let message = "the server cannot check clients now: its authentication service does not answer";
-                return Decision::Refused(Rejection::new(RejectCode::Internal, message));
+                server.metrics.auth_api_failures_total.add_one();
+                if server.complaints.hear(Complaint::AuthApi, address) {
+                    tracing::error!(%error, "the authentication service (authAPI) did not answer; the client is told to come back");
+                }
+                let rejection = Rejection::new(RejectCode::Internal, error.told());
+                return Decision::Refused(rejection.retry_after(COME_BACK));
             }
         }
     }
@@ -132,3 +140,6 @@ async fn look_up(server: &Shared, request: &AuthRequest, id: &str, address: IpAd
     }
     Decision::UnknownId
 }
+
+/// When a client that could not be checked is asked to try again.
+const COME_BACK: Duration = Duration::from_secs(5);

@@ -8,12 +8,14 @@ use std::{
     time::{Duration, Instant},
 };
 
+use crate::network::Network;
+
 /// Remembers who failed. Bounded: when full, the entries that are nearest to being forgiven go.
 #[derive(Debug)]
 pub(crate) struct Throttle {
     failures: u32,
     block: Duration,
-    addresses: Mutex<HashMap<IpAddr, Record>>,
+    addresses: Mutex<HashMap<Network, Record>>,
     ids: Mutex<HashMap<String, Record>>,
 }
 
@@ -44,7 +46,7 @@ impl Throttle {
         let blocked = |record: Option<&Record>| {
             record.and_then(|record| record.blocked_until.checked_duration_since(now))
         };
-        let by_address = blocked(lock(&self.addresses).get(&network(address)));
+        let by_address = blocked(lock(&self.addresses).get(&Network::of(address)));
         let by_id = blocked(lock(&self.ids).get(id));
         by_address.max(by_id).filter(|wait| !wait.is_zero())
     }
@@ -56,7 +58,7 @@ impl Throttle {
         }
         self.record(
             &mut lock(&self.addresses),
-            network(address),
+            Network::of(address),
             self.failures,
             self.block,
             now,
@@ -72,7 +74,7 @@ impl Throttle {
 
     /// The proof was right: the address has paid. The id's count stays, because the owner's success says nothing about the guesser.
     pub(crate) fn succeeded(&self, address: IpAddr) {
-        lock(&self.addresses).remove(&network(address));
+        lock(&self.addresses).remove(&Network::of(address));
     }
 
     fn record<K: Hash + Eq + Clone>(
@@ -111,18 +113,6 @@ impl Throttle {
             record.blocked_until = now + delay;
         }
         record.forget_at = record.blocked_until.max(now) + self.block;
-    }
-}
-
-/// What counts as one address: an IPv6 host has a whole /64 to choose from.
-fn network(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(v6) => {
-            let mut octets = v6.octets();
-            octets[8..].fill(0);
-            IpAddr::from(octets)
-        }
-        v4 => v4,
     }
 }
 

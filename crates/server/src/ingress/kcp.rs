@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use super::Arrival;
 use crate::{links, worker::Worker};
 
 /// Serves one socket of `kcpAddr` until the server stops; links go on.
@@ -19,9 +20,19 @@ pub(crate) async fn serve(worker: Rc<Worker>, shard: net::kcp::Shard) {
         };
         match accepted {
             Ok((stream, address)) => {
+                // Counted with the others that have not shown who they are.
+                let Some(arrival) = Arrival::new(&worker, stream, address) else {
+                    continue;
+                };
                 let worker = Rc::clone(&worker);
                 tokio::task::spawn_local(async move {
-                    Box::pin(links::accept(&worker, stream, address)).await;
+                    Box::pin(links::accept(
+                        &worker,
+                        arrival.stream,
+                        arrival.address,
+                        arrival.place,
+                    ))
+                    .await;
                 });
             }
             Err(error) => {

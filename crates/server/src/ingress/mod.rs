@@ -13,7 +13,9 @@ use std::{net::SocketAddr, rc::Rc, sync::Arc};
 use net::{Acceptor, Shutdown, Stream, WorkerHandle};
 
 pub(crate) use self::tcp::serve_port;
-use crate::{server::StartError, worker::Worker};
+use crate::{
+    complaints::Complaint, gate::Place, network::Network, server::StartError, worker::Worker,
+};
 
 type Group = Vec<std::net::TcpListener>;
 
@@ -100,19 +102,47 @@ impl Listeners {
             });
         }
         if let Some(group) = self.plain {
-            serve_group(workers, group, "addr", |worker, stream, address| {
-                plain::visit(worker, stream, address)
+            serve_group(workers, group, "addr", |worker, arrival| {
+                plain::visit(worker, arrival)
             });
         }
         if let Some(group) = self.tls {
-            serve_group(workers, group, "tlsAddr", |worker, stream, address| {
-                tls::visit(worker, stream, address)
+            serve_group(workers, group, "tlsAddr", |worker, arrival| {
+                tls::visit(worker, arrival)
             });
         }
         if let Some(group) = self.sni {
-            serve_group(workers, group, "sniAddr", |worker, stream, address| {
-                sni::visit(worker, stream, address)
+            serve_group(workers, group, "sniAddr", |worker, arrival| {
+                sni::visit(worker, arrival)
             });
+        }
+    }
+}
+
+/// A connection that was accepted on a port where it has to show what it is.
+pub(crate) struct Arrival {
+    pub(crate) stream: Stream,
+    pub(crate) address: SocketAddr,
+    /// Counts it until it has.
+    pub(crate) place: Place,
+}
+
+impl Arrival {
+    /// `None` when there are too many of them: the connection is closed.
+    fn new(worker: &Worker, stream: Stream, address: SocketAddr) -> Option<Self> {
+        let server = &worker.server;
+        match server.gate.enter(address.ip()) {
+            Ok(place) => Some(Self {
+                stream,
+                address,
+                place,
+            }),
+            Err(full) => {
+                if server.complaints.hear(Complaint::Pending, address.ip()) {
+                    tracing::warn!(peer = %Network::of(address.ip()), reason = %full, "a connection was closed at once");
+                }
+                None
+            }
         }
     }
 }
@@ -123,7 +153,7 @@ fn address(group: Option<&Group>) -> Option<SocketAddr> {
 
 fn serve_group<F, Fut>(workers: &[WorkerHandle], group: Group, option: &'static str, visit: F)
 where
-    F: Fn(Rc<Worker>, Stream, SocketAddr) -> Fut + Copy + Send + 'static,
+    F: Fn(Rc<Worker>, Arrival) -> Fut + Copy + Send + 'static,
     Fut: Future<Output = ()> + 'static,
 {
     for (handle, listener) in workers.iter().zip(group) {
@@ -138,7 +168,8 @@ where
             };
             let stop = worker.server.stopping.clone();
             accept_until(&worker, listener, &stop, |worker, stream, address| {
-                Some(visit(worker, stream, address))
+                let arrival = Arrival::new(&worker, stream, address)?;
+                Some(visit(worker, arrival))
             })
             .await;
         });

@@ -10,29 +10,31 @@ use sniff::{
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tunnel::StreamProtocol;
 
-use super::first::{Unread, read_until};
+use super::{
+    Arrival,
+    first::{Unread, read_until},
+};
 use crate::{
     answer::{Answer, Form, send_and_close},
+    complaints::Complaint,
     egress::inprocess,
-    forward::{AWAY, About, Visit, carry},
+    forward::{AWAY, Visit, carry},
+    gate::Place,
     links,
-    metrics::Counted,
     routing::{Found, Kind},
     session::Service,
     worker::Worker,
 };
 
-/// A connection on `addr`.
-pub(crate) async fn visit(worker: Rc<Worker>, stream: net::Stream, address: SocketAddr) {
-    serve(worker, stream, address).await;
-}
-
 /// A connection whose bytes are readable: from the plain port or out of TLS.
-pub(crate) async fn serve(worker: Rc<Worker>, stream: net::Stream, address: SocketAddr) {
+pub(crate) async fn visit(worker: Rc<Worker>, arrival: Arrival) {
+    let address = arrival.address;
     // The sniffing's state is freed before the long wait of the visit.
-    match Box::pin(understand(&worker, stream, address)).await {
+    match Box::pin(understand(&worker, arrival)).await {
         Understood::Nothing => {}
-        Understood::Link(stream) => Box::pin(links::accept(&worker, stream, address)).await,
+        Understood::Link(stream, place) => {
+            Box::pin(links::accept(&worker, stream, address, place)).await;
+        }
         Understood::Visit(visit, service) => {
             carry(worker, visit, service).await;
         }
@@ -45,16 +47,18 @@ pub(crate) async fn serve(worker: Rc<Worker>, stream: net::Stream, address: Sock
 enum Understood {
     /// It has been answered or closed.
     Nothing,
-    Link(net::Stream),
+    /// It keeps its place until it is let in.
+    Link(net::Stream, Place),
     Status(Visit),
     Visit(Visit, Arc<Service>),
 }
 
-async fn understand(
-    worker: &Rc<Worker>,
-    mut stream: net::Stream,
-    address: SocketAddr,
-) -> Understood {
+async fn understand(worker: &Rc<Worker>, arrival: Arrival) -> Understood {
+    let Arrival {
+        mut stream,
+        address,
+        place,
+    } = arrival;
     let server = &worker.server;
     let mut read = Vec::new();
     let magic = &tunnel::MAGIC;
@@ -72,8 +76,8 @@ async fn understand(
             Err(_) => return Understood::Nothing,
         };
     match classified {
-        Classified::Link => Understood::Link(stream.with_prefix(read)),
-        Classified::Http1 => http1(worker, stream, read, address).await,
+        Classified::Link => Understood::Link(stream.with_prefix(read), place),
+        Classified::Http1 => http1(worker, stream, read, address, place).await,
         Classified::Http2Preface => http2(worker, stream, read, address).await,
         Classified::Tls => {
             server.metrics.unknown_protocol_total.add_one();
@@ -95,6 +99,7 @@ async fn http1(
     mut stream: net::Stream,
     mut read: Vec<u8>,
     address: SocketAddr,
+    place: Place,
 ) -> Understood {
     let server = &worker.server;
     let mut sniffer = HeadSniffer::new(Limits::default()).route_by(&server.config.http_mux_header);
@@ -138,9 +143,12 @@ async fn http1(
         let head = std::mem::take(&mut read);
         return match net::ws::accept_protocol(stream, &head, Some(tunnel::WEBSOCKET_PROTOCOL)).await
         {
-            Ok(stream) => Understood::Link(stream),
+            Ok(stream) => Understood::Link(stream, place),
             Err(error) => {
-                tracing::info!(%error, peer = %address, "a link over WebSocket was not established");
+                server.metrics.handshake_failures_total.add_one();
+                if server.complaints.hear(Complaint::WebSocket, address.ip()) {
+                    tracing::info!(%error, peer = %address, "a link over WebSocket was not established");
+                }
                 Understood::Nothing
             }
         };
@@ -153,25 +161,8 @@ async fn http1(
         head_only: head.method(&read) == b"HEAD",
         http2_stream: 0,
     };
-    let (host, prefix) = names(head.authority());
-    let found = server
-        .registry
-        .table()
-        .find(Kind::Http, &host, prefix.as_deref());
-    let about = About {
-        local: stream.local_addr().unwrap_or(address),
-        visitor: address,
-        protocol: StreamProtocol::Http1,
-        form,
-        server_name: Some(host.into()),
-        _counted: Counted::new(&server.metrics),
-    };
-    let visit = Visit {
-        stream,
-        head: read,
-        about: Box::new(about),
-    };
-    decide(worker, visit, found).await
+    let visit = Visit::new(server, stream, read, address, StreamProtocol::Http1);
+    decide(worker, visit, form, head.authority()).await
 }
 
 async fn http2(
@@ -201,28 +192,12 @@ async fn http2(
     if let Some(acknowledged) = head.settings_ack {
         read.drain(acknowledged);
     }
-    let (host, prefix) = names(head.authority.as_ref());
-    let found = server
-        .registry
-        .table()
-        .find(Kind::Http, &host, prefix.as_deref());
-    let about = About {
-        local: stream.local_addr().unwrap_or(address),
-        visitor: address,
-        protocol: StreamProtocol::H2c,
-        form: Form {
-            http2_stream: head.stream,
-            ..Form::default()
-        },
-        server_name: Some(host.into()),
-        _counted: Counted::new(&server.metrics),
+    let form = Form {
+        http2_stream: head.stream,
+        ..Form::default()
     };
-    let visit = Visit {
-        stream,
-        head: read,
-        about: Box::new(about),
-    };
-    decide(worker, visit, found).await
+    let visit = Visit::new(server, stream, read, address, StreamProtocol::H2c);
+    decide(worker, visit, form, head.authority.as_ref()).await
 }
 
 /// The first request's head. A client that waits for the server's settings gets some; `settings_ack` then says where it acknowledged
@@ -262,7 +237,21 @@ async fn http2_head(
     }
 }
 
-async fn decide(worker: &Worker, visit: Visit, found: Found) -> Understood {
+/// Who answers for the name that the visitor asked for.
+async fn decide(
+    worker: &Worker,
+    mut visit: Visit,
+    form: Form,
+    asked: Option<&Authority>,
+) -> Understood {
+    let (host, prefix) = names(asked);
+    let found = worker
+        .server
+        .registry
+        .table()
+        .find(Kind::Http, &host, prefix.as_deref());
+    visit.about.form = form;
+    visit.about.server_name = Some(host.into());
     let metrics = &worker.server.metrics;
     match found {
         Found::Service(service) => Understood::Visit(visit, service),

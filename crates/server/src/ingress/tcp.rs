@@ -7,9 +7,7 @@ use tunnel::StreamProtocol;
 
 use super::{accept_until, udp};
 use crate::{
-    answer::Form,
-    forward::{About, Visit, carry},
-    metrics::Counted,
+    forward::{Visit, carry},
     ports::{Opened, Port},
     worker::Worker,
 };
@@ -49,18 +47,12 @@ fn visit(
         stream.abort();
         return None;
     };
-    let about = About {
-        visitor: address,
-        local: stream.local_addr().unwrap_or(address),
-        protocol: StreamProtocol::Tcp,
-        form: Form::default(),
-        server_name: None,
-        _counted: Counted::new(&worker.server.metrics),
-    };
-    let visit = Visit {
+    let visit = Visit::new(
+        &worker.server,
         stream,
-        head: Vec::new(),
-        about: Box::new(about),
-    };
+        Vec::new(),
+        address,
+        StreamProtocol::Tcp,
+    );
     Some(carry(worker, visit, service))
 }
