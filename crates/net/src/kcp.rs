@@ -22,6 +22,9 @@ use crate::Stream;
 
 /// How long an address that is not the last one is tried.
 const ATTEMPT: Duration = Duration::from_secs(4);
+/// How long the last address is tried: nobody says that nobody listens there, and another server may be had. Ten questions, or so, are enough
+/// on any path that is of use.
+const LAST_ATTEMPT: Duration = Duration::from_secs(10);
 
 /// Options by the names that users write: a mode (`normal`, `fast`, `fast2`, `fast3`), FEC (`auto`, `on`, `off`), and the largest
 /// datagram in bytes of UDP payload, 1200 to 1500. A name that does not exist means the default.
@@ -83,7 +86,7 @@ impl Acceptor {
     }
 }
 
-/// Connects to the first of `addrs` that answers, one after the other. The last one is tried without end: the caller bounds the time.
+/// Connects to the first of `addrs` that answers, one after the other, for some seconds each.
 ///
 /// # Errors
 /// The last attempt's; `InvalidInput` when there is no address.
@@ -97,7 +100,12 @@ pub async fn connect(addrs: &[SocketAddr], options: &Options) -> io::Result<Stre
             return Ok(Stream::from(stream));
         }
     }
-    secure::connect(*last, options.clone())
-        .await
-        .map(Stream::from)
+    let attempt = secure::connect(*last, options.clone());
+    match tokio::time::timeout(LAST_ATTEMPT, attempt).await {
+        Ok(connected) => connected.map(Stream::from),
+        Err(_) => Err(io::Error::new(
+            io::ErrorKind::TimedOut,
+            "no answer over UDP: is kcpAddr open in the firewall?",
+        )),
+    }
 }

@@ -94,7 +94,7 @@ impl Gate {
         }
     }
 
-    /// Takes a datagram that is no sealed one. `random` fills a buffer with random bytes. `full`: no more sessions can be taken.
+    /// Takes a datagram that is no sealed one. `random` fills a buffer with random bytes. `full`: no more sessions can be taken, and who asks is told.
     pub fn handle_handshake(
         &mut self,
         now: Time,
@@ -128,7 +128,7 @@ impl Gate {
             return Reply::Send(known.accept.clone());
         }
         if full || !self.has_room(from) {
-            return Reply::Ignore;
+            return Reply::Send(wire::encode_refuse(client));
         }
         let mut bytes = [0; 72];
         random(&mut bytes);

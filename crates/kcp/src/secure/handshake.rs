@@ -85,7 +85,7 @@ impl Connecting {
     /// Takes a datagram; gives the session once there is one. What is not for us, or not right, changes nothing.
     ///
     /// # Errors
-    /// [`ConnectError::Version`] when the server says that it speaks other versions.
+    /// What the server says: [`ConnectError::Version`], [`ConnectError::Refused`].
     pub fn handle_datagram(
         &mut self,
         now: Time,
@@ -114,6 +114,11 @@ impl Connecting {
                 }
                 _ => Ok(None),
             },
+            Some(PacketKind::Refuse)
+                if wire::decode_refuse(datagram) == Some(self.initiate.client) =>
+            {
+                Err(ConnectError::Refused)
+            }
             Some(PacketKind::Accept) => Ok(self.accepted(now, datagram)),
             _ => Ok(None),
         }

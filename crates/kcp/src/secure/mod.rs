@@ -142,6 +142,9 @@ pub enum ConnectError {
         /// Its newest.
         max: u8,
     },
+    /// The server is full, or stops.
+    #[error("the server takes no more sessions now")]
+    Refused,
     /// The random bytes made no key.
     #[error("no key could be made")]
     Key,

@@ -33,6 +33,8 @@ pub enum PacketKind {
     Accept,
     /// A server speaks other versions.
     Versions,
+    /// A server takes no more sessions now.
+    Refuse,
 }
 
 impl PacketKind {
@@ -44,6 +46,7 @@ impl PacketKind {
             0xc2 => Some(Self::Retry),
             0xc3 => Some(Self::Accept),
             0xc4 => Some(Self::Versions),
+            0xc5 => Some(Self::Refuse),
             _ => None,
         }
     }
@@ -55,6 +58,7 @@ impl PacketKind {
             Self::Retry => 0xc2,
             Self::Accept => 0xc3,
             Self::Versions => 0xc4,
+            Self::Refuse => 0xc5,
         }
     }
 }
@@ -209,6 +213,16 @@ pub(super) fn decode_versions(datagram: &[u8]) -> Option<(u64, u8, u8)> {
         return None;
     }
     Some((u64_at(datagram, 2)?, datagram[HEAD], datagram[HEAD + 1]))
+}
+
+/// What a server that is full, or stops, says to a client that has shown its address.
+pub(super) fn encode_refuse(client: u64) -> Vec<u8> {
+    head(PacketKind::Refuse, client)
+}
+
+/// The client's id.
+pub(super) fn decode_refuse(datagram: &[u8]) -> Option<u64> {
+    (datagram.len() == HEAD).then(|| u64_at(datagram, 2))?
 }
 
 /// What a sealed datagram holds, one after the other. [`Frame::Segments`], [`Frame::Data`] and [`Frame::Parity`] reach to its end.

@@ -32,7 +32,7 @@ use super::{
     Clock,
     socket::{Scratch, Socket},
 };
-use crate::secure::{Connecting, Gate, GateLimits, Options, Stats};
+use crate::secure::{ConnectError, Connecting, Gate, GateLimits, Options, Stats};
 
 /// Socket buffers: see the module above.
 const BUFFER: usize = 4 << 20;
@@ -211,7 +211,8 @@ impl Listener {
 /// Opens a session with a listener at `remote`, on a socket of its own. Tries without end: the caller bounds its time.
 ///
 /// # Errors
-/// The system's for the socket; `Unsupported` when the server speaks another version.
+/// The system's for the socket; `ConnectionRefused` when the server is full or stops, `Unsupported` when it
+/// speaks another version.
 pub async fn connect(remote: SocketAddr, options: Options) -> io::Result<Stream> {
     let any: IpAddr = if remote.is_ipv4() {
         Ipv4Addr::UNSPECIFIED.into()
@@ -248,6 +249,9 @@ pub async fn connect(remote: SocketAddr, options: Options) -> io::Result<Stream>
         match found {
             Ok(Some(session)) => break session,
             Ok(None) => {}
+            Err(error @ ConnectError::Refused) => {
+                return Err(io::Error::new(io::ErrorKind::ConnectionRefused, error));
+            }
             Err(error) => return Err(io::Error::new(io::ErrorKind::Unsupported, error)),
         }
         if let Ok(Err(error)) = received
