@@ -35,7 +35,18 @@ pub enum DialError {
 }
 
 /// Opens the transport. The caller bounds its time.
-pub(crate) async fn dial(remote: &Remote, tls: &TlsConnector) -> Result<Stream, DialError> {
+pub(crate) async fn dial(
+    remote: &Remote,
+    tls: &TlsConnector,
+    kcp: config::Kcp,
+) -> Result<Stream, DialError> {
+    if remote.scheme == Scheme::Kcp {
+        let options = net::kcp::options(kcp.mode, kcp.fec, usize::from(kcp.mtu));
+        let addresses = lookup(&remote.host, remote.port).await?;
+        return net::kcp::connect(&addresses, &options)
+            .await
+            .map_err(DialError::Connect);
+    }
     let tcp = connect(&remote.host, remote.port).await?;
     // Little waits unsent in the kernel, so that what matters more can still go first.
     let tuning = LinkTuning {
@@ -49,7 +60,7 @@ pub(crate) async fn dial(remote: &Remote, tls: &TlsConnector) -> Result<Stream, 
         tcp
     };
     match remote.scheme {
-        Scheme::Tcp | Scheme::Tls => Ok(stream),
+        Scheme::Tcp | Scheme::Tls | Scheme::Kcp => Ok(stream),
         Scheme::Ws | Scheme::Wss => {
             let usual = if remote.scheme == Scheme::Wss {
                 443
@@ -79,22 +90,21 @@ pub(crate) async fn dial(remote: &Remote, tls: &TlsConnector) -> Result<Stream, 
 
 /// Connects to any address of a host.
 pub(crate) async fn connect(host: &str, port: u16) -> Result<Stream, DialError> {
-    let addresses: Vec<SocketAddr> = match host.parse() {
-        Ok(address) => vec![SocketAddr::new(address, port)],
-        Err(_) => {
-            let lookup = |error| DialError::Lookup {
-                host: host.to_owned(),
-                error,
-            };
-            net::lookup_host((host, port))
-                .await
-                .map_err(lookup)?
-                .collect()
-        }
-    };
-    net::connect_tcp(&addresses, None)
+    net::connect_tcp(&lookup(host, port).await?, None)
         .await
         .map_err(DialError::Connect)
+}
+
+async fn lookup(host: &str, port: u16) -> Result<Vec<SocketAddr>, DialError> {
+    if let Ok(address) = host.parse() {
+        return Ok(vec![SocketAddr::new(address, port)]);
+    }
+    let failed = |error| DialError::Lookup {
+        host: host.to_owned(),
+        error,
+    };
+    let found = net::lookup_host((host, port)).await.map_err(failed)?;
+    Ok(found.collect())
 }
 
 /// `TCP_NOTSENT_LOWAT` of links: enough to keep a fast path busy between two turns of the event loop.

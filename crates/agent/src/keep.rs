@@ -183,10 +183,9 @@ async fn make(agent: &Rc<Agent>, attempts: usize) -> (Remote, Made) {
         .filter(|known| known.remote == remote)
         .map(|known| known.id);
     let attempt = async {
-        let stream = dial(&remote, &shared.remote_tls).await?;
-        let mut exported = [0; 32];
-        let binding = match stream.tls_exporter(EXPORTER_LABEL, None, &mut exported) {
-            Ok(()) if binds(shared, &remote) => ChannelBinding::TlsExporter(exported),
+        let stream = dial(&remote, &shared.remote_tls, shared.config.kcp).await?;
+        let binding = match stream.channel_binding(EXPORTER_LABEL) {
+            Some(exported) if binds(shared, &remote) => ChannelBinding::TlsExporter(exported),
             _ => ChannelBinding::None,
         };
         let config = ClientConfig {
@@ -221,10 +220,10 @@ async fn make(agent: &Rc<Agent>, attempts: usize) -> (Remote, Made) {
     (remote, made)
 }
 
-/// Whether the handshake is tied to the TLS channel. Something between client and server may end TLS for WebSockets, which is what
+/// Whether the handshake is tied to the encrypted channel. Something between client and server may end TLS for WebSockets, which is what
 /// they are for; that is safe only where the certificate was checked.
 fn binds(shared: &Shared, remote: &Remote) -> bool {
-    remote.scheme == Scheme::Tls || shared.config.trust.insecure
+    matches!(remote.scheme, Scheme::Tls | Scheme::Kcp) || shared.config.trust.insecure
 }
 
 /// A secret that nobody chose is known to no server, and one whose certificate was checked is known without it.
@@ -243,6 +242,7 @@ fn transport(scheme: Scheme) -> TransportKind {
         Scheme::Tls => TransportKind::Tls,
         Scheme::Ws => TransportKind::Ws,
         Scheme::Wss => TransportKind::Wss,
+        Scheme::Kcp => TransportKind::Kcp,
     }
 }
 

@@ -48,6 +48,7 @@ pub fn compare(old: &config::Client, new: &config::Client) -> Difference {
         ("remoteIdleConnections", old.idle_links != new.idle_links),
         ("remoteTimeout", old.timeout != new.timeout),
         ("reconnectDelay", old.reconnect_delay != new.reconnect_delay),
+        ("kcpMode, kcpFEC, kcpMTU", differ(&old.kcp, &new.kcp)),
         ("workers", old.workers != new.workers),
         ("the API", api_differs(old.api.as_ref(), new.api.as_ref())),
         ("the log", old.log != new.log),

@@ -303,8 +303,7 @@ pub(crate) fn header_name(text: &str) -> Parsed<String> {
 
 /// A server's address. `Ok(None)`: a transport that this build does not have.
 pub(crate) fn remote(text: &str) -> Parsed<Option<Remote>> {
-    const EXAMPLE: &str =
-        "write tls://HOST:PORT, tcp://HOST:PORT, wss://HOST:PORT/PATH or ws://HOST:PORT/PATH";
+    const EXAMPLE: &str = "write tls://HOST:PORT, kcp://HOST:PORT, tcp://HOST:PORT, wss://HOST:PORT/PATH or ws://HOST:PORT/PATH";
     let (scheme, rest) = text
         .split_once("://")
         .ok_or(ValueError::NoScheme(EXAMPLE))?;
@@ -313,7 +312,8 @@ pub(crate) fn remote(text: &str) -> Parsed<Option<Remote>> {
         "ws" => Some((Scheme::Ws, 80)),
         "tls" => Some((Scheme::Tls, 443)),
         "wss" => Some((Scheme::Wss, 443)),
-        "quic" | "kcp" => None,
+        "kcp" => Some((Scheme::Kcp, 29_900)),
+        "quic" => None,
         _ => return Err(ValueError::UnknownScheme(scheme.into(), EXAMPLE)),
     };
     let (host, port, path) = authority(rest)?;

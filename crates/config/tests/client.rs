@@ -180,7 +180,7 @@ fn transports_of_other_builds_are_left_out() {
         client.warnings
     );
     refused(
-        World::default().client_flags("-local builtin:demo -id a -secret s -remote kcp://h"),
+        World::default().client_flags("-local builtin:demo -id a -secret s -remote quic://h"),
         &["none of the servers"],
     );
     refused(

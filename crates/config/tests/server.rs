@@ -311,7 +311,7 @@ fn certificates_and_keys_belong_together() {
 
 #[test]
 fn options_of_other_builds_load_with_a_warning() {
-    let text = "options: {addr: 80, id: a, secret: s, quicAddr: 443, kcpAddr: 1, sentryDSN: x, webAddr: 8000, bbr: false}";
+    let text = "options: {addr: 80, id: a, secret: s, quicAddr: 443, stunAddr: 1, sentryDSN: x, webAddr: 8000, bbr: false}";
     let server = World::default().server(text).expect("it loads");
     let warnings: Vec<String> = server.warnings.iter().map(ToString::to_string).collect();
     assert_eq!(warnings.len(), 4, "{warnings:?}");

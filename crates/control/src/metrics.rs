@@ -238,6 +238,7 @@ mod tests {
         SessionSnapshot {
             client: "shared".into(),
             links: 2,
+            kcp_links: Vec::new(),
             services: vec![ServiceSnapshot {
                 name: service.into(),
                 kind: "http".into(),

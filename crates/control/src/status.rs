@@ -135,7 +135,35 @@ struct Client<'a> {
 struct Session<'a> {
     client: &'a str,
     links: u32,
+    kcp_links: Vec<KcpLink>,
     services: Vec<Service<'a>>,
+}
+
+#[derive(Serialize)]
+struct KcpLink {
+    number: u16,
+    /// `null` before the first measurement.
+    rtt_seconds: Option<f64>,
+    /// 0 to 1.
+    loss: f64,
+    sent: u64,
+    received: u64,
+    retransmitted: u64,
+    recovered: u64,
+}
+
+impl From<&server::KcpLinkSnapshot> for KcpLink {
+    fn from(link: &server::KcpLinkSnapshot) -> Self {
+        Self {
+            number: link.number,
+            rtt_seconds: link.rtt.map(|rtt| rtt.as_secs_f64()),
+            loss: link.loss,
+            sent: link.sent,
+            received: link.received,
+            retransmitted: link.retransmitted,
+            recovered: link.recovered,
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -164,6 +192,7 @@ impl<'a> ServerStatus<'a> {
         let sessions = snapshot.sessions.iter().map(|session| Session {
             client: &session.client,
             links: session.links,
+            kcp_links: session.kcp_links.iter().map(KcpLink::from).collect(),
             services: session.services.iter().map(Service::new).collect(),
         });
         Self {

@@ -6,6 +6,9 @@
 //! - [`fec`]: Reed-Solomon parity, so that a lost datagram need not be sent again;
 //! - [`seal`]: packet encryption with a shared key.
 //!
+//! The feature `secure` adds gt's own mode, the module `secure`: a handshake, authenticated datagrams, addresses that may change. Its peers are
+//! gt's, not kcp-go's.
+//!
 //! With the feature `tokio` the module `udp` has sessions and listeners on UDP sockets, as `AsyncRead` and `AsyncWrite`.
 //!
 //! Time and random bytes are arguments; datagrams go in by `handle_*` and come out by `poll_*`:
@@ -39,6 +42,8 @@ mod error;
 pub mod fec;
 mod pipeline;
 pub mod seal;
+#[cfg(feature = "secure")]
+pub mod secure;
 mod time;
 #[cfg(feature = "tokio")]
 pub mod udp;

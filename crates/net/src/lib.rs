@@ -48,6 +48,7 @@ mod connect;
 mod fetch;
 mod files;
 mod inherited;
+pub mod kcp;
 mod scratch;
 mod shutdown;
 mod socket;

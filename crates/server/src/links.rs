@@ -59,7 +59,12 @@ pub(crate) async fn accept(
     };
     let Some(session) = entered else { return };
     if let Some((stream, established)) = link {
-        let place = session.place_link(worker.index);
+        stream.peer_is_known();
+        let place = if stream.can_move() {
+            session.place_link(worker.index)
+        } else {
+            session.place_link_at(worker.index)
+        };
         let target = place.worker;
         session.arrival_ended();
         if target == worker.index {
@@ -122,15 +127,18 @@ async fn admit(
         ..LinkTuning::default()
     };
     net::tune_link(&stream, &tuning)?;
-    let mut exported = [0; 32];
-    let binding = match stream.tls_exporter(EXPORTER_LABEL, None, &mut exported) {
-        Ok(()) => ChannelBinding::TlsExporter(exported),
-        Err(_) => ChannelBinding::None,
+    let binding = match stream.channel_binding(EXPORTER_LABEL) {
+        Some(exported) => ChannelBinding::TlsExporter(exported),
+        None => ChannelBinding::None,
     };
     // Whether to bind is the client's choice, which its proof covers: one that checked the certificate of a `wss://` server need not,
-    // because something between may end TLS; one that did not check it always binds.
+    // because something between may end TLS; one that did not check it always binds. KCP has no certificates, so there it is no choice.
     let config = ServerConfig {
-        binding: BindingPolicy::Optional,
+        binding: if stream.needs_binding() {
+            BindingPolicy::Always
+        } else {
+            BindingPolicy::Optional
+        },
         ..ServerConfig::default()
     };
     let machine = ServerHandshake::new(config, Nonce(rand::random()), binding);
@@ -269,6 +277,10 @@ async fn run(
         session: Arc::clone(&session),
         left: Cell::new(false),
     });
+    let monitor = stream.kcp_monitor();
+    if let Some(monitor) = &monitor {
+        session.watch(grant.link_number, monitor.clone());
+    }
     let (link, driver) = Link::start(stream, &options, Rc::clone(&handler) as Rc<dyn Handler>);
     // Whoever comes back has not left.
     session.said_goodbye.store(false, Relaxed);
@@ -279,10 +291,18 @@ async fn run(
         software = %client.software, links = session.link_count(), "a client's link is up");
     let end = {
         let _open = server.metrics.links_open.enter();
-        driver.await
+        let mut driver = driver;
+        tokio::select! {
+            end = &mut driver => end,
+            () = server.leaving.wait(), if monitor.is_some() => {
+                link.close();
+                driver.await
+            }
+        }
     };
     handler.leave(worker, &link);
     worker.remove_leaving(&link);
+    session.unwatch(grant.link_number);
     match &end {
         LinkEnd::Closed | LinkEnd::PeerClosed => {
             tracing::info!(id = session.account.id, link = grant.link_number, reason = %end, "a client's link is down");

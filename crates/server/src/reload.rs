@@ -38,6 +38,8 @@ impl Server {
         process("addr", was.plain != is.plain);
         process("tlsAddr", was.tls != is.tls);
         process("sniAddr", was.sni != is.sni);
+        process("kcpAddr", was.kcp != is.kcp);
+        process("kcpMode, kcpFEC, kcpMTU", differ(&old.kcp, &new.kcp));
         process("the API", api_differs(was.api.as_ref(), is.api.as_ref()));
         process(
             "pendingConnections, pendingPerAddress",

@@ -72,10 +72,13 @@ pub(crate) struct Shared {
     pub(crate) complaints: Complaints,
     /// No new visitors and links.
     pub(crate) stopping: Shutdown,
+    /// Another process takes over: links over UDP end, the others drain.
+    pub(crate) leaving: Shutdown,
     pub(crate) started: Instant,
     /// Option and address of each listener.
     pub(crate) listeners: Vec<(&'static str, SocketAddr)>,
     pub(crate) status_page: StatusPage,
+    pub(crate) kcp_totals: Arc<net::kcp::Totals>,
     workers: OnceLock<Vec<WorkerHandle>>,
 }
 
@@ -215,9 +218,11 @@ impl Server {
             complaints: Complaints::default(),
             metrics,
             stopping: Shutdown::new(),
+            leaving: Shutdown::new(),
             started: Instant::now(),
             listeners: listeners.addresses(),
             status_page: StatusPage::default(),
+            kcp_totals: Arc::default(),
             workers: OnceLock::new(),
             sniffing: Gauge::default(),
             accepting: Gauge::default(),
@@ -242,7 +247,10 @@ impl Server {
     /// Begins to accept.
     pub fn serve(&mut self) {
         if let Some(listeners) = self.waiting.take() {
-            listeners.serve(self.workers.handles());
+            let shared = &self.shared;
+            let config::Kcp { mode, fec, mtu } = shared.live().config.kcp;
+            let kcp = net::kcp::options(mode, fec, usize::from(mtu));
+            listeners.serve(self.workers.handles(), &kcp, &shared.kcp_totals);
         }
     }
 
@@ -272,6 +280,8 @@ impl Server {
     pub fn leave(&self, deadline: Duration) {
         let shared = &self.shared;
         shared.stopping.trigger();
+        // Its datagrams would be read by whichever process is faster.
+        shared.leaving.trigger();
         let until = Instant::now() + LEAVE_TIME;
         while shared.accepting.get() > 0 && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(1));

@@ -4,7 +4,7 @@
 use std::{
     net::IpAddr,
     sync::{
-        Arc, Mutex, OnceLock,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed},
     },
 };
@@ -110,6 +110,8 @@ pub(crate) struct Session {
     pub(crate) said_goodbye: AtomicBool,
     /// Parts of the service set that the client is declaring.
     pub(crate) arriving: Mutex<Assembler<ServiceDecl>>,
+    /// KCP links by number.
+    monitors: Mutex<Vec<(u16, net::kcp::Monitor)>>,
 }
 
 impl Session {
@@ -130,6 +132,7 @@ impl Session {
             ended: AtomicBool::new(false),
             said_goodbye: AtomicBool::new(false),
             arriving: Mutex::default(),
+            monitors: Mutex::default(),
         }
     }
 
@@ -183,6 +186,29 @@ impl Session {
             session: self,
             worker,
         }
+    }
+
+    /// A place on this worker, for a link that cannot move. The link is counted at once.
+    pub(crate) fn place_link_at(&self, worker: usize) -> LinkPlace<'_> {
+        self.links[worker].fetch_add(1, Relaxed);
+        LinkPlace {
+            session: self,
+            worker,
+        }
+    }
+
+    /// A KCP link whose figures status pages show.
+    pub(crate) fn watch(&self, number: u16, monitor: net::kcp::Monitor) {
+        self.monitors().push((number, monitor));
+    }
+
+    /// The link has ended.
+    pub(crate) fn unwatch(&self, number: u16) {
+        self.monitors().retain(|(other, _)| *other != number);
+    }
+
+    pub(crate) fn monitors(&self) -> MutexGuard<'_, Vec<(u16, net::kcp::Monitor)>> {
+        self.monitors.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Counts the session's links, for the log.

@@ -45,8 +45,42 @@ pub struct SessionSnapshot {
     pub client: String,
     /// Links now.
     pub links: u32,
+    /// Those of them that are KCP.
+    pub kcp_links: Vec<KcpLinkSnapshot>,
     /// What it serves.
     pub services: Vec<ServiceSnapshot>,
+}
+
+/// One KCP link.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct KcpLinkSnapshot {
+    /// Its number in the session.
+    pub number: u16,
+    /// The smoothed round-trip time, once one was measured.
+    pub rtt: Option<Duration>,
+    /// The share of datagrams to the client that does not arrive, as the client reports, 0 to 1.
+    pub loss: f64,
+    /// Datagrams sent.
+    pub sent: u64,
+    /// Datagrams received.
+    pub received: u64,
+    /// Segments sent again.
+    pub retransmitted: u64,
+    /// Packets recovered by FEC.
+    pub recovered: u64,
+}
+
+fn kcp_link((number, monitor): &(u16, net::kcp::Monitor)) -> KcpLinkSnapshot {
+    let stats = monitor.stats();
+    KcpLinkSnapshot {
+        number: *number,
+        rtt: monitor.rtt(),
+        loss: monitor.loss(),
+        sent: stats.sent,
+        received: stats.received,
+        retransmitted: stats.retransmitted,
+        recovered: stats.recovered,
+    }
 }
 
 /// One service.
@@ -71,6 +105,58 @@ fn bytes(traffic: &Traffic) -> (u64, u64) {
     (traffic.sent.load(Relaxed), traffic.received.load(Relaxed))
 }
 
+/// Sums over all KCP links.
+fn kcp_metrics(
+    totals: &net::kcp::Totals,
+) -> impl Iterator<Item = (&'static str, &'static str, &'static str, u64)> {
+    let stats = totals.stats();
+    [
+        ("kcp_sent_total", "Datagrams sent on KCP links.", stats.sent),
+        (
+            "kcp_received_total",
+            "Authentic datagrams received on KCP links.",
+            stats.received,
+        ),
+        (
+            "kcp_retransmitted_total",
+            "Segments sent again on KCP links.",
+            stats.retransmitted,
+        ),
+        (
+            "kcp_parity_total",
+            "Parity datagrams sent on KCP links.",
+            stats.parity,
+        ),
+        (
+            "kcp_recovered_total",
+            "Packets of KCP links that FEC recovered.",
+            stats.recovered,
+        ),
+        (
+            "kcp_refused_total",
+            "Datagrams to KCP links that were replayed or forged.",
+            stats.refused,
+        ),
+        (
+            "kcp_moves_total",
+            "Times that a KCP link's client changed its address.",
+            stats.moves,
+        ),
+        (
+            "kcp_strays_total",
+            "Datagrams to kcpAddr that belong to no link.",
+            totals.strays(),
+        ),
+        (
+            "kcp_handshakes_total",
+            "Handshake datagrams to kcpAddr.",
+            totals.handshakes(),
+        ),
+    ]
+    .into_iter()
+    .map(|(name, help, value)| (name, help, "counter", value))
+}
+
 impl Shared {
     pub(crate) fn snapshot(&self) -> Snapshot {
         let clients = self.registry.accounts().into_iter().map(|account| {
@@ -90,6 +176,7 @@ impl Shared {
             .map(|(session, services)| SessionSnapshot {
                 client: session.account.id.clone(),
                 links: session.link_count(),
+                kcp_links: session.monitors().iter().map(kcp_link).collect(),
                 services: services
                     .into_iter()
                     .map(|service| {
@@ -116,6 +203,7 @@ impl Shared {
             "gauge",
             sessions.len() as u64,
         ));
+        metrics.extend(kcp_metrics(&self.kcp_totals));
         Snapshot {
             uptime: self.started.elapsed(),
             stopping: self.stopping.is_triggered(),

@@ -10,12 +10,12 @@ use std::{
 
 use e2e::{
     Client, HttpConn, PATIENCE, PortRange, Server, ServerSpec, Transport, http,
-    over_each_transport, pattern::Pattern, wait,
+    over_each_tcp_transport, pattern::Pattern, wait,
 };
 
 use crate::{client_through, origin::Origin, way_in, wire::Wire};
 
-over_each_transport!(
+over_each_tcp_transport!(
     a_cut_link_breaks_its_transfers_visibly_and_comes_back,
     a_killed_client_breaks_its_transfers_visibly_and_comes_back,
     a_killed_server_breaks_its_transfers_visibly_and_clients_come_back,

@@ -24,6 +24,7 @@ fn way_in(server: &Server, transport: Transport) -> std::net::SocketAddr {
     match transport {
         Transport::Tcp | Transport::Ws => server.http(),
         Transport::Tls => server.https(),
+        Transport::Kcp => server.kcp(),
     }
 }
 
@@ -38,6 +39,7 @@ fn client_through(
         Transport::Tcp => "tcp",
         Transport::Tls => "tls",
         Transport::Ws => "ws",
+        Transport::Kcp => "kcp",
     };
     server
         .client(transport, id)

@@ -6,12 +6,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use e2e::{Server, ServerSpec, Transport, http, over_each_transport, relay::SECRET, wait};
+use e2e::{Server, ServerSpec, Transport, http, over_each_tcp_transport, relay::SECRET, wait};
 use tunnel::{HandshakeError, RejectCode, Rejection};
 
 use crate::{WATCH, client_through, origin::Origin, raw, way_in, wire::Wire};
 
-over_each_transport!(
+over_each_tcp_transport!(
     a_wrong_secret_ends_the_client_with_a_reason_on_both_sides,
     an_unknown_id_ends_the_client_with_a_reason_on_both_sides,
     a_client_whose_secret_became_wrong_does_not_storm_the_server,

@@ -6,12 +6,12 @@ use std::{
     thread,
 };
 
-use e2e::{ClientSpec, ServerSpec, Transport, http, over_each_transport, wait};
+use e2e::{ClientSpec, ServerSpec, Transport, http, over_each_tcp_transport, wait};
 use tunnel::{HandshakeError, RejectCode};
 
 use crate::{WATCH, raw, wire::Wire};
 
-over_each_transport!(a_server_that_is_no_gt_server_is_named_as_such_and_not_stormed);
+over_each_tcp_transport!(a_server_that_is_no_gt_server_is_named_as_such_and_not_stormed);
 
 #[test]
 fn a_client_of_another_version_is_told_both_versions() {
@@ -50,6 +50,7 @@ fn a_server_that_is_no_gt_server_is_named_as_such_and_not_stormed(transport: Tra
         Transport::Tcp => "tcp",
         Transport::Tls => "tls",
         Transport::Ws => "ws",
+        Transport::Kcp => "kcp",
     };
     let mut client = ClientSpec::new("web")
         .option("remote", format!("{scheme}://{}", wire.address()))
@@ -64,7 +65,7 @@ fn a_server_that_is_no_gt_server_is_named_as_such_and_not_stormed(transport: Tra
             assert!(log.contains("HTTP/1.1"), "says what it heard: {log}");
             assert_eq!(wire.attempts(), 1);
         }
-        Transport::Tls | Transport::Ws => {
+        Transport::Tls | Transport::Ws | Transport::Kcp => {
             let what = if transport == Transport::Tls {
                 "TLS: "
             } else {

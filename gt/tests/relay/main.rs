@@ -6,6 +6,7 @@ mod auth;
 mod grpc;
 mod http;
 mod limits;
+mod lossy;
 mod names;
 mod ports;
 mod speed;

@@ -10,6 +10,7 @@
 
 pub mod cert;
 pub mod http;
+pub mod lossy;
 pub mod nginx;
 pub mod pattern;
 pub mod ports;
@@ -45,9 +46,35 @@ pub fn big() -> u64 {
     }
 }
 
-/// Makes a module of tests `tcp`, `tls` and `ws` for each function over a [`Transport`].
+/// Makes a module of tests `tcp`, `tls`, `ws` and `kcp` for each function over a [`Transport`].
 #[macro_export]
 macro_rules! over_each_transport {
+    ($($(#[$attribute:meta])* $name:ident),+ $(,)?) => {$(
+        $(#[$attribute])*
+        mod $name {
+            #[test]
+            fn tcp() {
+                super::$name($crate::Transport::Tcp);
+            }
+            #[test]
+            fn tls() {
+                super::$name($crate::Transport::Tls);
+            }
+            #[test]
+            fn ws() {
+                super::$name($crate::Transport::Ws);
+            }
+            #[test]
+            fn kcp() {
+                super::$name($crate::Transport::Kcp);
+            }
+        }
+    )+};
+}
+
+/// As [`over_each_transport`], without `kcp`: for tests that have a proxy for TCP between client and server.
+#[macro_export]
+macro_rules! over_each_tcp_transport {
     ($($(#[$attribute:meta])* $name:ident),+ $(,)?) => {$(
         $(#[$attribute])*
         mod $name {

@@ -17,9 +17,11 @@ pub enum Transport {
     Tls,
     /// `ws://`
     Ws,
+    /// `kcp://`
+    Kcp,
 }
 
-/// A server to be started. It listens on `addr`, `tlsAddr` and `sniAddr`, each on a free port.
+/// A server to be started. It listens on `addr`, `tlsAddr`, `sniAddr` and `kcpAddr`, each on a free port.
 #[derive(Debug)]
 pub struct ServerSpec {
     options: Vec<(String, String)>,
@@ -36,6 +38,7 @@ pub struct Server {
     plain: SocketAddr,
     tls: SocketAddr,
     sni: SocketAddr,
+    kcp: SocketAddr,
 }
 
 /// A client to be started.
@@ -121,6 +124,7 @@ impl ServerSpec {
             ("addr", "\"127.0.0.1:0\"".to_owned()),
             ("tlsAddr", "\"127.0.0.1:0\"".to_owned()),
             ("sniAddr", "\"127.0.0.1:0\"".to_owned()),
+            ("kcpAddr", "\"127.0.0.1:0\"".to_owned()),
             ("certFile", cert.cert_file().display().to_string()),
             ("keyFile", cert.key_file().display().to_string()),
         ];
@@ -151,12 +155,14 @@ impl ServerSpec {
                 .unwrap_or_else(|| panic!("no address in {line:?}"))
         };
         let (plain, tls, sni) = (address("addr"), address("tlsAddr"), address("sniAddr"));
+        let kcp = address("kcpAddr");
         Server {
             process,
             cert,
             plain,
             tls,
             sni,
+            kcp,
         }
     }
 }
@@ -186,6 +192,12 @@ impl Server {
         self.sni
     }
 
+    /// `kcpAddr`: KCP links, on UDP.
+    #[must_use]
+    pub fn kcp(&self) -> SocketAddr {
+        self.kcp
+    }
+
     /// A TCP or UDP port of a service on this server.
     #[must_use]
     pub fn port(&self, port: u16) -> SocketAddr {
@@ -205,6 +217,7 @@ impl Server {
             Transport::Tcp => format!("tcp://{}", self.plain),
             Transport::Tls => format!("tls://{}", self.tls),
             Transport::Ws => format!("ws://{}", self.plain),
+            Transport::Kcp => format!("kcp://{}", self.kcp),
         }
     }
 

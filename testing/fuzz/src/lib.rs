@@ -3,6 +3,7 @@
 
 pub mod config;
 pub mod kcp;
+pub mod kcp_secure;
 pub mod mux;
 pub mod route;
 pub mod smux;

@@ -47,6 +47,11 @@ fn kcp() {
 }
 
 #[test]
+fn kcp_secure() {
+    replay("kcp_secure", fuzz_checks::kcp_secure::check);
+}
+
+#[test]
 fn ws() {
     replay("ws", fuzz_checks::ws::check);
 }

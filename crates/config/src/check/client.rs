@@ -18,6 +18,7 @@ pub(crate) fn check_client(
 ) -> Result<Client, Errors> {
     let remotes = check.remotes(options);
     let log = check.log(options);
+    let kcp = check.kcp(options);
     let trust = Trust {
         cert_file: check.path(options, "remoteCert"),
         insecure: options
@@ -70,6 +71,7 @@ pub(crate) fn check_client(
         reconnect_delay: reconnect_delay.unwrap_or(basis.reconnect_delay),
         services,
         workers,
+        kcp,
         api,
         log,
         ..basis

@@ -17,7 +17,9 @@ pub(crate) use users::{WORLD_READABLE, holds_secret};
 use std::path::PathBuf;
 
 use crate::{
-    checked::{ApiListener, Certificate, HostName, Log, LogFormat, LogLevel, NameError, Secret},
+    checked::{
+        ApiListener, Certificate, HostName, Kcp, Log, LogFormat, LogLevel, NameError, Secret,
+    },
     load::Surroundings,
     problem::{Findings, Problem},
     section::Section,
@@ -98,6 +100,22 @@ impl Check<'_> {
                     .problem(problem.help("a certificate and its key are given together"));
                 None
             }
+        }
+    }
+
+    /// The options of KCP links.
+    fn kcp(&mut self, section: &Section) -> Kcp {
+        let basis = Kcp::default();
+        Kcp {
+            mode: section
+                .choice("kcpMode", &mut self.findings)
+                .unwrap_or(basis.mode),
+            fec: section
+                .choice("kcpFEC", &mut self.findings)
+                .unwrap_or(basis.fec),
+            mtu: section
+                .count("kcpMTU", &mut self.findings)
+                .unwrap_or(basis.mtu),
         }
     }
 

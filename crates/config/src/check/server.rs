@@ -44,6 +44,7 @@ pub(crate) fn check_server(
             .collect();
         check.proxy_of_server(node, &taken)
     });
+    let kcp = check.kcp(options);
     let findings = &mut check.findings;
     let basis = Server::default();
     let mut server = Server {
@@ -101,6 +102,7 @@ pub(crate) fn check_server(
         users,
         defaults,
         load_balance,
+        kcp,
         log,
         proxy,
         warnings: Vec::new(),
@@ -123,6 +125,7 @@ impl Check<'_> {
         let plain = options.listen("addr", &mut self.findings);
         let tls = options.listen("tlsAddr", &mut self.findings);
         let sni = options.listen("sniAddr", &mut self.findings);
+        let kcp = options.listen("kcpAddr", &mut self.findings);
         let certificate = self.certificate(options, "apiCertFile", "apiKeyFile");
         if certificate.is_some() && !options.has("apiAddr") {
             self.findings.warn(
@@ -150,7 +153,7 @@ impl Check<'_> {
             }
         }
         // After another problem, such as a misspelt `addr`, this would be no news.
-        let silent = plain.is_none() && tls.is_none() && sni.is_none();
+        let silent = plain.is_none() && tls.is_none() && sni.is_none() && kcp.is_none();
         if silent && !self.findings.has_problems() {
             let problem = Problem::new(&options.place, "the server listens nowhere");
             self.findings
@@ -160,6 +163,7 @@ impl Check<'_> {
             plain,
             tls,
             sni,
+            kcp,
             api,
         }
     }

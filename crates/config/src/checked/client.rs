@@ -10,7 +10,7 @@ use std::{
 use ipnet::IpNet;
 use url::Url;
 
-use super::{ApiListener, HostName, HostPrefix, Id, Log, Secret, Warning};
+use super::{ApiListener, HostName, HostPrefix, Id, Kcp, Log, Secret, Warning};
 
 /// Everything a client is told by its user.
 #[derive(Debug, Clone)]
@@ -39,6 +39,8 @@ pub struct Client {
     pub services: Vec<Service>,
     /// Data threads; `None` = one.
     pub workers: Option<NonZeroUsize>,
+    /// How `kcp://` links work.
+    pub kcp: Kcp,
     /// Local status API (`apiAddr`); a bare port means the loopback address.
     pub api: Option<ApiListener>,
     /// The log.
@@ -63,6 +65,7 @@ impl Client {
             reconnect_delay: Duration::from_secs(5),
             services: Vec::new(),
             workers: None,
+            kcp: Kcp::default(),
             api: None,
             log: Log::default(),
             warnings: Vec::new(),
@@ -77,7 +80,7 @@ pub struct Remote {
     pub scheme: Scheme,
     /// Host name or IP address; IPv6 without brackets.
     pub host: String,
-    /// Port; the scheme's default where the address names none (80 for tcp and ws, 443 for tls and wss).
+    /// Port; the scheme's default where the address names none (80 for tcp and ws, 443 for tls and wss, 29900 for kcp).
     pub port: u16,
     /// Path of a WebSocket, beginning with `/`; `/` for the others.
     pub path: String,
@@ -115,6 +118,8 @@ pub enum Scheme {
     Ws,
     /// WebSocket over TLS.
     Wss,
+    /// KCP over UDP, encrypted by itself.
+    Kcp,
 }
 
 impl Scheme {
@@ -125,6 +130,7 @@ impl Scheme {
             Self::Tls => "tls",
             Self::Ws => "ws",
             Self::Wss => "wss",
+            Self::Kcp => "kcp",
         }
     }
 

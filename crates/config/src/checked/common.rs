@@ -87,3 +87,24 @@ impl fmt::Display for Warning {
         f.write_str(&self.text)
     }
 }
+
+/// How KCP links work (`kcpMode`, `kcpFEC`, `kcpMTU`). The names are those of the options.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Kcp {
+    /// `normal`, `fast`, `fast2` or `fast3`. Default `fast2`.
+    pub mode: &'static str,
+    /// `auto`, `on` or `off`. Default `auto`.
+    pub fec: &'static str,
+    /// Largest datagram in bytes of UDP payload, 1200 to 1500. Default 1350.
+    pub mtu: u16,
+}
+
+impl Default for Kcp {
+    fn default() -> Self {
+        Self {
+            mode: "fast2",
+            fec: "auto",
+            mtu: 1350,
+        }
+    }
+}

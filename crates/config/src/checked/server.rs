@@ -12,12 +12,12 @@ use std::{
 use regex::Regex;
 use url::Url;
 
-use super::{HostName, HostPrefix, Id, Log, Secret, Warning};
+use super::{HostName, HostPrefix, Id, Kcp, Log, Secret, Warning};
 
 /// Everything a server is told by its user.
 #[derive(Debug, Clone)]
 pub struct Server {
-    /// Where to listen; at least one of `plain`, `tls`, `sni` is set.
+    /// Where to listen; at least one of `plain`, `tls`, `sni`, `kcp` is set.
     pub listeners: Listeners,
     /// Certificates for `listeners.tls`; the first is the default. Not empty when `listeners.tls` is set.
     pub certificates: Vec<Certificate>,
@@ -43,6 +43,8 @@ pub struct Server {
     pub pending: Pending,
     /// Data threads; `None` = one per core.
     pub workers: Option<NonZeroUsize>,
+    /// How KCP links work.
+    pub kcp: Kcp,
     /// The log.
     pub log: Log,
     /// Host prefix under which the status page is shown; `None` = nowhere.
@@ -70,6 +72,7 @@ impl Default for Server {
             throttle: Throttle::default(),
             pending: Pending::default(),
             workers: None,
+            kcp: Kcp::default(),
             log: Log::default(),
             status_prefix: None,
             proxy: None,
@@ -87,6 +90,8 @@ pub struct Listeners {
     pub tls: Option<SocketAddr>,
     /// TLS passed through by server name, never decrypted (`sniAddr`).
     pub sni: Option<SocketAddr>,
+    /// KCP links, over UDP (`kcpAddr`).
+    pub kcp: Option<SocketAddr>,
     /// The API (`apiAddr`).
     pub api: Option<ApiListener>,
 }

@@ -58,7 +58,7 @@ pub static CLIENT_OPTIONS: Table = Table {
             "remote",
             Kind::Remote,
             "",
-            "Servers, in order of preference: tls://, tcp://, wss://, ws://.",
+            "Servers, in order of preference: tls://, tcp://, wss://, ws://, kcp://.",
         ),
         opt(
             "remoteAPI",
@@ -102,6 +102,9 @@ pub static CLIENT_OPTIONS: Table = Table {
             "5s",
             "First pause before connecting again.",
         ),
+        KCP_MODE,
+        KCP_FEC,
+        KCP_MTU,
         opt(
             "apiAddr",
             Kind::Listen { loopback: true },

@@ -255,6 +255,24 @@ const LOG_FORMAT: Opt = opt(
     "human",
     "Lines for people, or one JSON object per line.",
 );
+const KCP_MODE: Opt = opt(
+    "kcpMode",
+    Kind::Choice(&["normal", "fast", "fast2", "fast3"]),
+    "fast2",
+    "How eagerly a KCP link sends again what may be lost.",
+);
+const KCP_FEC: Opt = opt(
+    "kcpFEC",
+    Kind::Choice(&["auto", "on", "off"]),
+    "auto",
+    "Parity on KCP links: as measured loss asks for, always some, or none.",
+);
+const KCP_MTU: Opt = opt(
+    "kcpMTU",
+    count(1200, 1500),
+    "1350",
+    "Largest datagram of a KCP link, in bytes of UDP payload; the smaller of both ends' counts.",
+);
 const WORKERS: Opt = opt(
     "workers",
     count(1, 256),

@@ -89,6 +89,15 @@ pub static SERVER_OPTIONS: Table = Table {
             "Listen here for TLS that is passed through by server name.",
         ),
         opt(
+            "kcpAddr",
+            Kind::Listen { loopback: false },
+            "",
+            "Listen here, on UDP, for kcp:// clients.",
+        ),
+        KCP_MODE,
+        KCP_FEC,
+        KCP_MTU,
+        opt(
             "apiAddr",
             Kind::Listen { loopback: true },
             "",
@@ -261,7 +270,6 @@ pub static SERVER_OPTIONS: Table = Table {
         LOG_LEVEL,
         LOG_FORMAT,
         ignored("quicAddr", "Listen here for quic:// clients."),
-        ignored("kcpAddr", "Listen here for kcp:// clients."),
         ignored("stunAddr", "Listen here for STUN."),
         WEB_ADDR,
         WEB_CERT_FILE,

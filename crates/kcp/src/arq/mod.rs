@@ -292,6 +292,16 @@ impl Arq {
         self.send.segments()
     }
 
+    /// Segments written that have not been sent once.
+    pub fn unsent(&self) -> usize {
+        self.send.segments() - self.send.in_flight()
+    }
+
+    /// Segments that were sent again.
+    pub fn retransmitted(&self) -> u64 {
+        self.counters.retrans_segs
+    }
+
     /// What happened so far, and how full the queues are.
     pub fn counters(&self) -> Counters {
         Counters {

@@ -15,6 +15,8 @@ mod driver;
 mod link;
 mod listener;
 mod rate;
+#[cfg(feature = "secure")]
+pub mod secure;
 mod session;
 mod socket;
 mod table;

@@ -67,6 +67,18 @@ impl Socket {
         Ok(Self { io, state })
     }
 
+    /// Takes a bound socket, with buffers of `buffer` bytes if the system gives them. Needs a tokio runtime.
+    #[cfg(feature = "secure")]
+    pub(super) fn adopt(socket: std::net::UdpSocket, buffer: usize) -> io::Result<Self> {
+        let socket = socket2::Socket::from(socket);
+        let _ = socket.set_recv_buffer_size(buffer);
+        let _ = socket.set_send_buffer_size(buffer);
+        socket.set_nonblocking(true)?;
+        let io = UdpSocket::from_std(socket.into())?;
+        let state = UdpSocketState::new(UdpSockRef::from(&io))?;
+        Ok(Self { io, state })
+    }
+
     pub(super) fn local_addr(&self) -> io::Result<SocketAddr> {
         self.io.local_addr()
     }
@@ -140,6 +152,12 @@ impl Socket {
                 Err(error) => return Poll::Ready(Err(error)),
             }
         }
+    }
+
+    /// Sends one datagram if the socket has room; if not it is lost.
+    #[cfg(feature = "secure")]
+    pub(super) fn send_now(&self, destination: SocketAddr, datagram: &[u8]) {
+        let _ = self.io.try_send_to(datagram, destination);
     }
 
     /// Sends what it can; the rest is lost, as in any network.

@@ -32,7 +32,8 @@ impl Stream {
     /// Takes the stream off its worker.
     ///
     /// # Errors
-    /// The system's, when the event queue does not let go of the socket; the connection is closed then.
+    /// `Unsupported` where it cannot move ([`Stream::can_move`]); else the system's, when the event queue does not let go of the socket. The
+    /// connection is closed then.
     pub fn detach(self) -> io::Result<Detached> {
         let kind = match self.kind {
             Kind::Tcp(tcp) => DetachedKind::Tcp(tcp.into_std()?),
@@ -41,6 +42,7 @@ impl Stream {
                 let (below, state) = tls.into_parts();
                 DetachedKind::Tls(Box::new((below.detach()?, state)))
             }
+            Kind::Kcp(_) => return Err(io::ErrorKind::Unsupported.into()),
             Kind::Ws(ws) => {
                 let (below, state) = ws.into_parts();
                 DetachedKind::Ws(Box::new((below.detach()?, state)))

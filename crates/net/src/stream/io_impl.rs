@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use bytes::Buf;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::{Kind, Stream};
+use super::{Kind, Stream, first};
 
 impl AsyncRead for Stream {
     fn poll_read(
@@ -33,6 +33,7 @@ impl AsyncRead for Stream {
             Kind::Unix(unix) => Pin::new(unix).poll_read(cx, buf),
             Kind::Tls(tls) => tls.poll_read(cx, buf),
             Kind::Ws(ws) => ws.poll_read(cx, buf),
+            Kind::Kcp(kcp) => Pin::new(kcp).poll_read(cx, buf),
         }
     }
 }
@@ -48,6 +49,7 @@ impl AsyncWrite for Stream {
             Kind::Unix(unix) => Pin::new(unix).poll_write(cx, buf),
             Kind::Tls(tls) => tls.poll_write(cx, &[IoSlice::new(buf)]),
             Kind::Ws(ws) => ws.poll_write(cx, &[IoSlice::new(buf)]),
+            Kind::Kcp(kcp) => Pin::new(kcp).poll_write(cx, buf),
         }
     }
 
@@ -61,6 +63,7 @@ impl AsyncWrite for Stream {
             Kind::Unix(unix) => Pin::new(unix).poll_write_vectored(cx, bufs),
             Kind::Tls(tls) => tls.poll_write(cx, bufs),
             Kind::Ws(ws) => ws.poll_write(cx, bufs),
+            Kind::Kcp(kcp) => Pin::new(kcp).poll_write(cx, first(bufs)),
         }
     }
 
@@ -70,7 +73,7 @@ impl AsyncWrite for Stream {
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut self.kind {
-            Kind::Tcp(_) | Kind::Unix(_) => Poll::Ready(Ok(())),
+            Kind::Tcp(_) | Kind::Unix(_) | Kind::Kcp(_) => Poll::Ready(Ok(())),
             Kind::Tls(tls) => tls.poll_flush(cx),
             Kind::Ws(ws) => ws.poll_flush(cx),
         }
@@ -82,6 +85,7 @@ impl AsyncWrite for Stream {
             Kind::Unix(unix) => Pin::new(unix).poll_shutdown(cx),
             Kind::Tls(tls) => tls.poll_shutdown(cx),
             Kind::Ws(ws) => ws.poll_shutdown(cx),
+            Kind::Kcp(kcp) => Pin::new(kcp).poll_shutdown(cx),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! One type for every byte stream.
 //!
-//! A [`Stream`] is a socket (TCP, Unix), or TLS or WebSocket over another `Stream`. It reads and writes as tokio's
+//! A [`Stream`] is a socket (TCP, Unix), a KCP session on a shared UDP socket, or TLS or WebSocket over another `Stream`. It reads and writes as tokio's
 //! traits say. Bytes that were read too early go back in front ([`Stream::with_prefix`]). Every variant behaves alike:
 //!
 //! - **End.** A read of 0 bytes means that the peer ended its direction on purpose (FIN, close_notify, Close frame).
@@ -9,7 +9,7 @@
 //! - **Flushing.** A write over TLS or WebSocket may take bytes that the socket refuses for now (at most 64 KiB). They
 //!   travel when somebody flushes. [`Stream::needs_flush`] tells, after any call, a read included (it may have to answer
 //!   a ping or a key update): then `poll_flush` must be polled by the task that writes.
-//! - **Moving.** [`Stream::detach`] takes it off its worker, [`Detached::attach`] puts it on another.
+//! - **Moving.** [`Stream::detach`] takes it off its worker, [`Detached::attach`] puts it on another, where [`Stream::can_move`].
 //!
 //! What the bytes mean is left to the layers above.
 
@@ -30,6 +30,9 @@ use tokio::net::{TcpStream, UnixStream};
 
 pub use detach::Detached;
 
+use ::kcp::udp::secure::Stream as KcpStream;
+
+use crate::kcp::Monitor;
 use crate::tls::stream::TlsStream;
 use crate::ws::stream::WsStream;
 
@@ -45,6 +48,7 @@ enum Kind {
     Unix(UnixStream),
     Tls(Box<TlsStream>),
     Ws(Box<WsStream>),
+    Kcp(KcpStream),
 }
 
 impl Stream {
@@ -85,6 +89,7 @@ impl Stream {
             }),
             Kind::Tls(tls) => tls.try_write(&[IoSlice::new(buf)]),
             Kind::Ws(ws) => ws.try_write(&[IoSlice::new(buf)]),
+            Kind::Kcp(kcp) => kcp.try_write(buf),
         }
     }
 
@@ -103,6 +108,7 @@ impl Stream {
             }),
             Kind::Tls(tls) => tls.try_write(bufs),
             Kind::Ws(ws) => ws.try_write(bufs),
+            Kind::Kcp(kcp) => kcp.try_write(first(bufs)),
         }
     }
 
@@ -112,7 +118,7 @@ impl Stream {
     /// As a write. Leftovers are no error: see [`Stream::needs_flush`].
     pub fn try_flush(&mut self) -> io::Result<()> {
         match &mut self.kind {
-            Kind::Tcp(_) | Kind::Unix(_) => Ok(()),
+            Kind::Tcp(_) | Kind::Unix(_) | Kind::Kcp(_) => Ok(()),
             Kind::Tls(tls) => tls.try_flush(),
             Kind::Ws(ws) => ws.try_flush(),
         }
@@ -121,7 +127,7 @@ impl Stream {
     /// Whether bytes taken earlier still wait here, so that somebody must poll a flush.
     pub fn needs_flush(&self) -> bool {
         match &self.kind {
-            Kind::Tcp(_) | Kind::Unix(_) => false,
+            Kind::Tcp(_) | Kind::Unix(_) | Kind::Kcp(_) => false,
             Kind::Tls(tls) => tls.needs_flush(),
             Kind::Ws(ws) => ws.needs_flush(),
         }
@@ -129,6 +135,9 @@ impl Stream {
 
     /// Drops the connection at once: what is unsent is lost and a TCP peer sees a reset.
     pub fn abort(self) {
+        if let Kind::Kcp(kcp) = self.kind {
+            return kcp.abort();
+        }
         if let Some(tcp) = self.tcp() {
             // If it fails the socket is closed gently, which is all that is left to do.
             let _ = SockRef::from(tcp).set_linger(Some(Duration::ZERO));
@@ -148,6 +157,7 @@ impl Stream {
             Kind::Unix(unix) => unix.poll_read_ready(cx),
             Kind::Tls(tls) => tls.below().poll_readable(cx),
             Kind::Ws(ws) => ws.below().poll_readable(cx),
+            Kind::Kcp(kcp) => kcp.poll_readable(cx).map(Ok),
         }
     }
 
@@ -162,6 +172,9 @@ impl Stream {
     /// # Errors
     /// `Unsupported` on a Unix socket; the system's when the connection has ended.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        if let Kind::Kcp(kcp) = &self.kind {
+            return Ok(kcp.peer_addr());
+        }
         self.tcp().ok_or_else(no_address)?.peer_addr()
     }
 
@@ -170,12 +183,52 @@ impl Stream {
     /// # Errors
     /// As [`Stream::peer_addr`].
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        if let Kind::Kcp(kcp) = &self.kind {
+            return Ok(kcp.local_addr());
+        }
         self.tcp().ok_or_else(no_address)?.local_addr()
     }
 
-    /// Whether TLS protects it at some layer.
+    /// Whether TLS, or KCP's own encryption, protects it at some layer.
     pub fn is_encrypted(&self) -> bool {
-        self.tls().is_some()
+        self.tls().is_some() || matches!(self.kind, Kind::Kcp(_))
+    }
+
+    /// Whether it can be detached. A KCP stream cannot: its socket serves others on the same worker.
+    pub fn can_move(&self) -> bool {
+        !matches!(self.kind, Kind::Kcp(_))
+    }
+
+    /// Whether a peer that is not whom it seems can only be found out by a proof over [`Stream::channel_binding`]: encrypted, but without
+    /// certificates.
+    pub fn needs_binding(&self) -> bool {
+        matches!(self.kind, Kind::Kcp(_))
+    }
+
+    /// 32 bytes that both ends of an encrypted channel have and nobody else: exported under `label` from TLS (see
+    /// [`Stream::tls_exporter`]), or KCP's own. `None` without encryption, or where TLS refuses.
+    pub fn channel_binding(&self, label: &[u8]) -> Option<[u8; 32]> {
+        if let Kind::Kcp(kcp) = &self.kind {
+            return Some(kcp.binding());
+        }
+        let mut exported = [0; 32];
+        self.tls_exporter(label, None, &mut exported).ok()?;
+        Some(exported)
+    }
+
+    /// The peer has proved who it is: a KCP stream gets its full window from now on. Nothing to do on others.
+    pub fn peer_is_known(&self) {
+        if let Kind::Kcp(kcp) = &self.kind {
+            kcp.admit();
+        }
+    }
+
+    /// The figures of a KCP stream, readable from any thread while the stream lives.
+    pub fn kcp_monitor(&self) -> Option<Monitor> {
+        match &self.kind {
+            Kind::Kcp(kcp) => Some(kcp.monitor()),
+            _ => None,
+        }
     }
 
     /// The protocol agreed on in the TLS handshake.
@@ -213,6 +266,7 @@ impl Stream {
         self.prefix.is_some()
             || match &self.kind {
                 Kind::Tcp(_) | Kind::Unix(_) => false,
+                Kind::Kcp(kcp) => kcp.is_readable(),
                 Kind::Tls(tls) => tls.has_buffered_input(),
                 Kind::Ws(ws) => ws.has_buffered_input(),
             }
@@ -236,7 +290,7 @@ impl Stream {
     pub(crate) fn tcp(&self) -> Option<&TcpStream> {
         match &self.kind {
             Kind::Tcp(tcp) => Some(tcp),
-            Kind::Unix(_) => None,
+            Kind::Unix(_) | Kind::Kcp(_) => None,
             Kind::Tls(tls) => tls.below().tcp(),
             Kind::Ws(ws) => ws.below().tcp(),
         }
@@ -244,7 +298,7 @@ impl Stream {
 
     fn tls(&self) -> Option<&TlsStream> {
         match &self.kind {
-            Kind::Tcp(_) | Kind::Unix(_) => None,
+            Kind::Tcp(_) | Kind::Unix(_) | Kind::Kcp(_) => None,
             Kind::Tls(tls) => Some(tls),
             Kind::Ws(ws) => ws.below().tls(),
         }
@@ -269,16 +323,33 @@ impl From<UnixStream> for Stream {
     }
 }
 
+impl From<KcpStream> for Stream {
+    fn from(kcp: KcpStream) -> Self {
+        Self {
+            kind: Kind::Kcp(kcp),
+            prefix: None,
+        }
+    }
+}
+
 impl fmt::Debug for Stream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // No addresses: a visitor's must not reach a log by accident.
         match &self.kind {
             Kind::Tcp(_) => f.write_str("Tcp"),
             Kind::Unix(_) => f.write_str("Unix"),
+            Kind::Kcp(_) => f.write_str("Kcp"),
             Kind::Tls(tls) => f.debug_tuple("Tls").field(tls.below()).finish(),
             Kind::Ws(ws) => f.debug_tuple("Ws").field(ws.below()).finish(),
         }
     }
+}
+
+/// The first slice that holds something.
+pub(crate) fn first<'a>(bufs: &'a [IoSlice<'_>]) -> &'a [u8] {
+    bufs.iter()
+        .find(|buf| !buf.is_empty())
+        .map_or(&[], |buf| buf)
 }
 
 /// One send, if the socket is known to be writable. A short count clears the readiness along with it, so that the next

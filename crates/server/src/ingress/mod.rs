@@ -1,13 +1,14 @@
 //! Sockets become visits: accept loops on every worker, and what the first bytes mean.
 
 mod first;
+mod kcp;
 mod plain;
 mod sni;
 mod tcp;
 mod tls;
 mod udp;
 
-use std::{net::SocketAddr, rc::Rc};
+use std::{net::SocketAddr, rc::Rc, sync::Arc};
 
 use net::{Acceptor, ListenSource, Shutdown, Stream, WorkerHandle};
 
@@ -23,6 +24,7 @@ pub(crate) struct Listeners {
     plain: Option<Group>,
     tls: Option<Group>,
     sni: Option<Group>,
+    kcp: Option<Vec<std::net::UdpSocket>>,
 }
 
 impl Listeners {
@@ -42,10 +44,19 @@ impl Listeners {
             };
             address.map(listen).transpose()
         };
+        let udp = |address| {
+            let group = sockets.udp("kcpAddr", address, workers);
+            group.map_err(|error| StartError::Listen {
+                option: "kcpAddr",
+                address,
+                error,
+            })
+        };
         Ok(Self {
             plain: bind("addr", config.listeners.plain)?,
             tls: bind("tlsAddr", config.listeners.tls)?,
             sni: bind("sniAddr", config.listeners.sni)?,
+            kcp: config.listeners.kcp.map(udp).transpose()?,
         })
     }
 
@@ -61,12 +72,17 @@ impl Listeners {
         address(self.sni.as_ref())
     }
 
+    fn kcp_address(&self) -> Option<SocketAddr> {
+        self.kcp.as_ref()?.first()?.local_addr().ok()
+    }
+
     /// Option and address of each.
     pub(crate) fn addresses(&self) -> Vec<(&'static str, SocketAddr)> {
         let all = [
             ("addr", self.plain_address()),
             ("tlsAddr", self.tls_address()),
             ("sniAddr", self.sni_address()),
+            ("kcpAddr", self.kcp_address()),
         ];
         all.into_iter()
             .filter_map(|(option, address)| Some((option, address?)))
@@ -74,7 +90,23 @@ impl Listeners {
     }
 
     /// Starts the accept loops. The workers must have been installed.
-    pub(crate) fn serve(self, workers: &[WorkerHandle]) {
+    pub(crate) fn serve(
+        self,
+        workers: &[WorkerHandle],
+        kcp: &net::kcp::Options,
+        totals: &Arc<net::kcp::Totals>,
+    ) {
+        if let Some(address) = self.kcp_address() {
+            tracing::info!(option = "kcpAddr", %address, "listening");
+        }
+        let shards = net::kcp::shards(self.kcp.unwrap_or_default(), kcp, totals);
+        for (handle, shard) in workers.iter().zip(shards) {
+            let _ = handle.spawn(move || async move {
+                if let Some(worker) = Worker::current() {
+                    kcp::serve(worker, shard).await;
+                }
+            });
+        }
         if let Some(group) = self.plain {
             serve_group(workers, group, "addr", |worker, arrival| {
                 plain::visit(worker, arrival)
