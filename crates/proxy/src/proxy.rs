@@ -219,6 +219,9 @@ impl Proxy {
 
     /// Begins to accept.
     pub fn serve(&mut self) {
+        for address in &self.addresses {
+            tracing::info!(option = "listeners", %address, "listening");
+        }
         for (door, group) in std::mem::take(&mut self.waiting) {
             for (worker, socket) in group {
                 let (door, stop) = (door.clone(), self.stopping.clone());
