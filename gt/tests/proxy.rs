@@ -25,7 +25,7 @@ fn one_line_puts_a_proxy_before_a_service() {
     let gt = Process::gt(
         "proxy",
         ["proxy", "--listen", "127.0.0.1:0", "--to", &to],
-        TempDir::new("gt-proxy"),
+        TempDir::new(),
     );
     let at = address(&gt);
     let answer = http::get(at, "example.com", "/a.txt").expect("an answer");
@@ -46,7 +46,7 @@ fn one_line_puts_a_proxy_before_a_service() {
 #[test]
 fn a_file_says_what_goes_where() {
     let (red, blue) = (Service::text("red"), Service::text("blue"));
-    let dir = TempDir::new("gt-proxy");
+    let dir = TempDir::new();
     fs::create_dir(dir.path().join("www")).expect("made");
     fs::write(dir.path().join("www/page.html"), "<p>a page</p>").expect("written");
     let file = dir.path().join("proxy.yml");
@@ -86,7 +86,7 @@ fn a_file_says_what_goes_where() {
 #[test]
 fn a_reload_changes_routes_under_a_connection_that_stays() {
     let (red, blue) = (Service::text("red"), Service::text("blue"));
-    let dir = TempDir::new("gt-proxy");
+    let dir = TempDir::new();
     let file = dir.path().join("proxy.yml");
     let port = e2e::PortRange::claim(1);
     let write = |service: &Service| {
@@ -148,7 +148,7 @@ fn a_stop_ends_connections_that_wait() {
     let mut gt = Process::gt(
         "proxy",
         ["proxy", "--listen", "127.0.0.1:0", "--to", &to],
-        TempDir::new("gt-proxy"),
+        TempDir::new(),
     );
     let mut stream = TcpStream::connect(address(&gt)).expect("connected");
     stream
