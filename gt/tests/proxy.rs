@@ -19,7 +19,7 @@ fn address(gt: &Process) -> SocketAddr {
 #[test]
 fn one_line_puts_a_proxy_before_a_service() {
     let nginx = Nginx::plain(|dir| {
-        fs::write(dir.path().join("a.txt"), "from nginx").expect("written");
+        fs::write(dir.path().join("files/a.txt"), "from nginx").expect("written");
     });
     let to = nginx.address(0).to_string();
     let gt = Process::gt(
@@ -71,7 +71,7 @@ fn a_file_says_what_goes_where() {
     let answer = get("blue.test", "/go");
     assert_eq!(
         (answer.status, answer.header("location")),
-        (301, Some("https://blue.test/b"))
+        (308, Some("https://blue.test/b"))
     );
     let answer = get("files.test", "/page.html");
     assert_eq!(
@@ -91,7 +91,7 @@ fn a_reload_changes_routes_under_a_connection_that_stays() {
     let port = e2e::PortRange::claim(1);
     let write = |service: &Service| {
         let text = format!(
-            "type: proxy\nproxy:\n  listeners: [127.0.0.1:{}]\n  routes:\n    - {{to: \"{}\"}}\n",
+            "type: proxy\nproxy:\n  listeners: [{{addr: \"127.0.0.1:{}\"}}]\n  routes:\n    - {{to: \"{}\"}}\n",
             port.first(),
             service.address()
         );
@@ -127,7 +127,7 @@ fn a_reload_changes_routes_under_a_connection_that_stays() {
     );
     fs::write(
         &file,
-        "type: proxy\nproxy:\n  listeners: [127.0.0.1:1]\n  routes:\n    - {to: nowhere}\n",
+        "type: proxy\nproxy:\n  listeners: [{addr: \"127.0.0.1:1\"}]\n  routes:\n    - {to: nowhere}\n",
     )
     .expect("written");
     let said = gt.ask(&["reload".as_ref(), "-c".as_ref(), file.as_os_str()]);
