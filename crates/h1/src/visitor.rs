@@ -115,7 +115,6 @@ impl Visitor {
     }
 
     /// Takes the request whose head is complete. The bytes behind its head are its body's.
-    #[must_use]
     pub fn begin(mut self, request: Request<'_>) -> (RequestBody, Responder) {
         self.requests += 1;
         let body = RequestBody {

@@ -215,7 +215,7 @@ fn an_answer_cannot_be_forged() {
     head.field_with(b"Y", |out| out.extend_from_slice(b"c"))
         .expect("good");
     head.field(b"Proxy-Authenticate", b"Basic").expect("good");
-    head.finish();
+    let _ = head.finish();
     let expected = b"HTTP/1.1 200 \r\nContent-Length: 0\r\nX-Good: a\tb \xff\r\nY: c\r\nProxy-Authenticate: Basic\r\n\r\n";
     assert_eq!(out, expected);
 }
