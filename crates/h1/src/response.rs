@@ -107,11 +107,18 @@ impl ResponseHead {
     /// `HTTP/1.1 200` and the byte behind it.
     fn status(&mut self, bytes: &[u8]) -> Result<bool, ResponseError> {
         let model = b"HTTP/0.0 000";
-        let fits = bytes.iter().zip(model).all(|(byte, model)| match model {
-            b'0' => byte.is_ascii_digit(),
-            _ => byte == model,
-        });
-        if !fits {
+        let fits = |n: usize| {
+            bytes
+                .iter()
+                .take(n)
+                .zip(model)
+                .all(|(byte, model)| match model {
+                    b'0' => byte.is_ascii_digit(),
+                    _ => byte == model,
+                })
+        };
+        // The version first, wherever the bytes end: the same mistake gets the same answer.
+        if !fits(8) {
             return Err(ResponseError::StatusLine);
         }
         self.version = match bytes.get(5..8) {
@@ -120,6 +127,9 @@ impl ResponseHead {
             Some(b"1.0") => Version::Http10,
             Some(_) => return Err(ResponseError::Version),
         };
+        if !fits(model.len()) {
+            return Err(ResponseError::StatusLine);
+        }
         let Some(digits) = bytes.get(9..12) else {
             return Ok(false);
         };

@@ -39,9 +39,19 @@ fn respond(request: &str, status: u16, content: Framing, data: &[u8]) -> (String
     (text(&out).to_owned(), matches!(next, Next::Idle(_)))
 }
 
+/// Request, status, content, data, what follows the status line, and whether the connection goes on.
+type Case = (
+    &'static str,
+    u16,
+    Framing,
+    &'static [u8],
+    &'static str,
+    bool,
+);
+
 #[test]
 fn an_answer_is_framed_for_its_visitor() {
-    let cases: [(&str, u16, Framing, &[u8], &str, bool); 15] = [
+    let cases: [Case; 15] = [
         (
             GET,
             200,
@@ -396,8 +406,8 @@ fn only_what_was_asked_for_becomes_a_tunnel() {
         let (body, responder) = begin(request, &limits);
         let mut out = Vec::new();
         let head = responder.tunnel(body, status, b"R", protocol.as_bytes(), &mut out);
-        let found = head.map(|head| drop(head.finish()));
-        found.map(|()| text(&out).to_owned())
+        let _tunnel = head?.finish();
+        Ok(text(&out).to_owned())
     };
     let agreed = "HTTP/1.1 101 R\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n";
     assert_eq!(tunnel(upgrade, 101, "websocket").as_deref(), Ok(agreed));
