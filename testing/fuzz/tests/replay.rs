@@ -40,3 +40,18 @@ fn config() {
 fn kcp() {
     replay("kcp", fuzz_checks::kcp::check);
 }
+
+#[test]
+fn h1_request() {
+    replay("h1_request", fuzz_checks::h1::check_request);
+}
+
+#[test]
+fn h1_response() {
+    replay("h1_response", fuzz_checks::h1::check_response);
+}
+
+#[test]
+fn h1_body() {
+    replay("h1_body", fuzz_checks::h1::check_body);
+}
