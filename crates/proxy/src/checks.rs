@@ -109,10 +109,10 @@ async fn ask(
             Ok(1..) => {}
             _ => return false,
         }
-        match head.parse(&read, h1::Asked::new(b"GET", false), &limits) {
+        match head.parse(&read, &limits) {
             Ok(Some(_)) => {
-                let found = head.view(&read).status();
-                return (status.0..=status.1).contains(&found);
+                let found = head.view(&read).map(|answer| answer.status());
+                return found.is_some_and(|found| (status.0..=status.1).contains(&found));
             }
             Ok(None) => {}
             Err(_) => return false,

@@ -29,6 +29,8 @@ pub struct BodyDecoder {
     limits: Caps,
     trailers: Collector,
     started: bool,
+    /// Bytes of data so far.
+    received: u64,
 }
 
 /// Those of [`Limits`] that bodies need.
@@ -107,6 +109,7 @@ impl BodyDecoder {
             },
             trailers: Collector::default(),
             started: false,
+            received: 0,
         }
     }
 
@@ -126,6 +129,12 @@ impl BodyDecoder {
     #[must_use]
     pub fn is_started(&self) -> bool {
         self.started
+    }
+
+    /// Bytes of data that were found so far, without framing and trailers.
+    #[must_use]
+    pub fn received(&self) -> u64 {
+        self.received
     }
 
     /// Bytes that are known to follow, for a body of known length.
@@ -248,7 +257,12 @@ impl BodyDecoder {
             },
         };
         match result {
-            Ok((consumed, kind)) => Ok(Step { consumed, kind }),
+            Ok((consumed, kind)) => {
+                if kind == Kind::Data {
+                    self.received += consumed as u64;
+                }
+                Ok(Step { consumed, kind })
+            }
             Err(error) => {
                 self.state = State::Failed(error);
                 Err(error)
