@@ -21,6 +21,10 @@ use crate::{
 };
 
 /// Answers a request with a file.
+#[expect(
+    clippy::too_many_arguments,
+    reason = "what an answer of the proxy's own depends on"
+)]
 pub(crate) async fn serve(
     worker: &Rc<Worker>,
     about: &About,

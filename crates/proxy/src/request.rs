@@ -1019,9 +1019,10 @@ impl Forward<'_> {
         let auth = self.route.access.auth.as_ref();
         let edited = !edits.is_empty();
         writer.copy(request.fields(), |field| {
-            !forwarding.replaces(field.name, &self.visitor)
-                && !(edited && edits.removes(field.name))
-                && !auth.is_some_and(|auth| is_for_us(auth, field.name))
+            let dropped = forwarding.replaces(field.name, &self.visitor)
+                || (edited && edits.removes(field.name))
+                || auth.is_some_and(|auth| is_for_us(auth, field.name));
+            !dropped
         });
         let came = VisitorView {
             peer: self.about.peer,
