@@ -5,13 +5,24 @@ PEERS := $(abspath $(CARGO_TARGET_DIR))/peers
 SOAK_SECONDS ?= 300
 SOAK_SEED ?= 1
 
-.PHONY: bench bench-peers bench-relay bench-bulk bench-idle bench-keystroke soak
+.PHONY: bench bench-kcp bench-peers bench-proxy bench-relay bench-bulk bench-idle bench-keystroke soak bench-kcp-path soak-reload
 
 bench: bench-relay bench-bulk bench-idle bench-keystroke ## gt beside rathole and frp; needs Go, nginx, wrk
 
 bench-relay bench-bulk bench-idle bench-keystroke: bench-%: bench-peers
 	cargo build --release -p gt -p bench
 	$(CARGO_TARGET_DIR)/release/bench $* --gt $(CARGO_TARGET_DIR)/release/gt --peers $(PEERS)
+
+KCP_ROUNDS ?= 7
+KCP_MILLIS ?= 1000
+
+bench-kcp: ## KCP's CPU beside kcp-go, into bench/results; needs Go
+	cargo bench -p kcp --features tokio --bench cpu -- --rounds $(KCP_ROUNDS) --millis $(KCP_MILLIS) \
+		| tee bench/results/$$(date +%F)-kcp-cpu.md
+
+bench-proxy: ## gt proxy beside nginx and HAProxy; needs nginx, haproxy, wrk
+	cargo build --release -p gt -p bench
+	$(CARGO_TARGET_DIR)/release/bench proxy --gt $(CARGO_TARGET_DIR)/release/gt
 
 bench-peers: $(PEERS)/bin/rathole $(PEERS)/bin/frp-run
 
@@ -22,6 +33,20 @@ $(PEERS)/bin/rathole:
 $(PEERS)/bin/frp-run: testing/bench/frp/main.go testing/bench/frp/go.mod testing/bench/frp/go.sum
 	cd testing/bench/frp && go build -trimpath -o $@ .
 
+# In real time, so that other work on the machine neither delays the path nor the ends; all subjects alike. Needs root.
+bench-kcp-path: $(PEERS)/bin/kcp-go-path ## KCP beside kcp-go, TCP and QUIC on impaired paths; root, Go, iproute2
+	cargo build --release -p kcp-path -p netem
+	chrt -r 50 $(CARGO_TARGET_DIR)/release/netem calibrate
+	for what in goodput latency fairness; do \
+		chrt -r 50 $(CARGO_TARGET_DIR)/release/kcp-path $$what --kcp-go $(PEERS)/bin/kcp-go-path || exit 1; done
+
+$(PEERS)/bin/kcp-go-path: testing/interop/kcp/path/main.go testing/interop/kcp/go.mod testing/interop/kcp/go.sum
+	cd testing/interop/kcp && go build -trimpath -o $@ ./path
+
 soak: ## seeded load for SOAK_SECONDS (300) while links, services and clients are killed
 	cargo build --release -p gt -p soak
 	$(CARGO_TARGET_DIR)/release/soak --seconds $(SOAK_SECONDS) --seed $(SOAK_SEED) --gt $(CARGO_TARGET_DIR)/release/gt
+
+soak-reload: ## 200 reloads at 5 a second under seeded load; nothing may be lost
+	cargo build --release -p gt -p soak
+	$(CARGO_TARGET_DIR)/release/soak --reloads 200 --rate 5 --seed $(SOAK_SEED) --gt $(CARGO_TARGET_DIR)/release/gt

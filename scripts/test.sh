@@ -4,7 +4,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 # Program, and the Debian package that brings it.
-needs=(nginx:nginx-light openssl:openssl)
+needs=(nginx:nginx-light openssl:openssl kcptun-client:kcptun ip:iproute2)
 
 # Debian keeps nginx in sbin, which is not on everybody's path.
 PATH=$PATH:/usr/sbin:/sbin
@@ -26,6 +26,6 @@ if ((${#missing[@]})); then
     fi
 fi
 
-command -v go >/dev/null || echo "no Go (1.24 or later): the tests against kcp-go itself are skipped"
+command -v go >/dev/null || echo "no Go (1.24 or later): the tests against kcp-go and smux themselves are skipped"
 
 exec "${CARGO:-cargo}" test --workspace --no-fail-fast "$@"

@@ -14,6 +14,15 @@ pub(crate) enum Failure {
     /// The log cannot be set up.
     #[error(transparent)]
     Log(#[from] LogError),
+    /// The supervisor.
+    #[error(transparent)]
+    Supervisor(#[from] supervisor::SupervisorError),
+    /// A running gt was not reached.
+    #[error(transparent)]
+    Ask(#[from] supervisor::AskError),
+    /// A running gt did not do it.
+    #[error("{0}")]
+    NotDone(String),
     /// It failed while it ran.
     #[error(transparent)]
     Run(#[from] RunError),
@@ -24,7 +33,11 @@ impl Failure {
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Self::Usage(_) | Self::Configuration(_) | Self::Log(LogError::Level(_)) => 2,
-            Self::Log(LogError::File(..)) | Self::Run(_) => 1,
+            Self::Log(LogError::File(..))
+            | Self::Run(_)
+            | Self::Supervisor(_)
+            | Self::Ask(_)
+            | Self::NotDone(_) => 1,
         }
     }
 }

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use config::{
     Role,
-    options::{CLIENT_OPTIONS, Kind, Opt, SERVER_OPTIONS, SERVICE, Status, Table},
+    options::{CLIENT_OPTIONS, Kind, Opt, PROXY_OPTIONS, SERVER_OPTIONS, SERVICE, Status, Table},
 };
 
 /// Below clap's help of `gt`.
@@ -13,15 +13,19 @@ Examples:
   gt server -addr 8080 -id web -secret SECRET
   gt client -local http://127.0.0.1:3000 -remote tcp://example.com:8080 -id web -secret SECRET
   gt server -c server.yml
+  gt proxy --listen :8080 --to 127.0.0.1:3000
   gt config check server.yml
+  gt reload -c server.yml
+  gt status -c server.yml
 
-gt server --help and gt client --help show more.";
+gt server --help, gt client --help and gt proxy --help show more.";
 
 /// The help of one role.
 pub(crate) fn of(role: Role) -> String {
     let mut text = String::from(match role {
         Role::Server => SERVER,
         Role::Client => CLIENT,
+        Role::Proxy => PROXY,
     });
     match role {
         Role::Server => flags(&mut text, "Flags", &SERVER_OPTIONS),
@@ -29,6 +33,7 @@ pub(crate) fn of(role: Role) -> String {
             flags(&mut text, "Flags", &CLIENT_OPTIONS);
             flags(&mut text, "Flags of a service, after its -local", &SERVICE);
         }
+        Role::Proxy => flags(&mut text, "Flags", &PROXY_OPTIONS),
     }
     text.push_str(FOOT);
     text
@@ -36,7 +41,10 @@ pub(crate) fn of(role: Role) -> String {
 
 /// The option can be given on the command line.
 pub(crate) fn is_flag(option: &Opt) -> bool {
-    !matches!(option.kind, Kind::Section(_) | Kind::Named(_))
+    !matches!(
+        option.kind,
+        Kind::Section(_) | Kind::Short(_) | Kind::Named(_) | Kind::Fields | Kind::Secrets
+    )
 }
 
 fn flags(text: &mut String, title: &str, table: &Table) {
@@ -92,7 +100,9 @@ fn value_name(kind: Kind) -> String {
         Kind::Port => "PORT",
         Kind::Network => "NETWORK",
         Kind::Choice(words) => return words.join("|"),
-        Kind::Section(_) | Kind::Named(_) | Kind::Any => "VALUE",
+        Kind::Form(form) => form.metavar,
+        Kind::Section(_) | Kind::Short(_) | Kind::Named(_) => "VALUE",
+        Kind::Fields | Kind::Secrets | Kind::Any => "VALUE",
     };
     name.into()
 }
@@ -132,9 +142,24 @@ Examples:
     gt client -c client.yml
 ";
 
+const PROXY: &str = "\
+gt proxy: a reverse proxy for HTTP, TCP and TLS
+
+Usage: gt proxy [-c FILE|DIR] [FLAGS]
+
+Examples:
+  All requests on port 8080 to two servers in turn:
+    gt proxy --listen :8080 --to 127.0.0.1:3000 --to 127.0.0.1:3001
+  With TLS:
+    gt proxy --listen :443 --certFile chain.pem --keyFile key.pem --to 127.0.0.1:3000
+  From a file:
+    gt proxy -c proxy.yml
+";
+
 const FOOT: &str = "
   -c, -config FILE|DIR           Read a file, or all .yml and .yaml files of a folder
-  -s, -signal SIGNAL             reload, restart or stop (not in this build)
+  -s, -signal SIGNAL             Ask a running gt: reload, plan, restart, stop, status, reopen
+  -no-supervisor                 One process, without a supervisor: no reload, no restart
   -h, -help                      This text
 
 One dash or two, `-name value` or `-name=value`; for true or false `-name` or `-name=false`.

@@ -9,7 +9,7 @@ use std::{
     io::{self, IsTerminal, Write},
     os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
-    sync::Mutex,
+    sync::{Mutex, OnceLock, PoisonError},
 };
 
 use config::{Checked, Log, LogFormat};
@@ -35,6 +35,7 @@ pub(crate) fn start(configurations: &[Checked]) -> Result<(), LogError> {
         .map(|configuration| match configuration {
             Checked::Server(server) => &server.log,
             Checked::Client(client) => &client.log,
+            Checked::Proxy(proxy) => &proxy.log,
         })
         .collect();
     let Some(log) = logs.first() else {
@@ -46,13 +47,50 @@ pub(crate) fn start(configurations: &[Checked]) -> Result<(), LogError> {
         Some(path) => {
             let file = RotatingFile::open(path, log.max_size, log.max_count);
             let file = file.map_err(|error| LogError::File(path.clone(), error))?;
-            subscribe(filter, log.format, false, Mutex::new(file));
+            // A process has one log; a second call finds it set.
+            let file = FILE.get_or_init(|| Mutex::new(file));
+            subscribe(filter, log.format, false, || Lines(file));
         }
     }
     if logs.iter().any(|other| other != log) {
         tracing::warn!("the files set different logs; that of the first file counts for all");
     }
     Ok(())
+}
+
+/// Starts the log of a process that has no configuration: standard error, at the level that `GT_LOG` says.
+pub(crate) fn start_plain() -> Result<(), LogError> {
+    let log = Log::default();
+    let filter = filter(&log)?;
+    subscribe(filter, log.format, io::stderr().is_terminal(), io::stderr);
+    Ok(())
+}
+
+/// Opens the log file again, after something else has moved it away.
+pub(crate) fn reopen() {
+    let Some(file) = FILE.get() else { return };
+    let reopened = file.lock().unwrap_or_else(PoisonError::into_inner).reopen();
+    match reopened {
+        Ok(()) => tracing::info!("the log file was opened again"),
+        Err(error) => tracing::error!(%error, "the log file cannot be opened again"),
+    }
+}
+
+/// The log file of this process, if it has one.
+static FILE: OnceLock<Mutex<RotatingFile>> = OnceLock::new();
+
+/// Writes to the file under its lock.
+struct Lines(&'static Mutex<RotatingFile>);
+
+impl Write for Lines {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let mut file = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        file.write(line)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 fn filter(log: &Log) -> Result<EnvFilter, LogError> {
@@ -106,6 +144,12 @@ impl RotatingFile {
             max_size,
             max_count,
         })
+    }
+
+    fn reopen(&mut self) -> io::Result<()> {
+        self.file = append(&self.path)?;
+        self.size = self.file.metadata()?.len();
+        Ok(())
     }
 
     fn rotate(&mut self) -> io::Result<()> {

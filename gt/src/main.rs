@@ -7,6 +7,8 @@ mod failure;
 mod help;
 mod log;
 mod run;
+mod supervise;
+mod worker;
 
 use std::{
     io::{self, Write},
@@ -14,13 +16,13 @@ use std::{
     process::ExitCode,
 };
 
-use cli::Action;
+use cli::{Action, Target};
 use config::{Checked, System};
 use failure::Failure;
 
 fn main() -> ExitCode {
     match act(std::env::args().skip(1).collect()) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => ExitCode::from(code),
         Err(failure) => {
             let text = failure.to_string();
             let _ = writeln!(io::stderr(), "{}", text.trim_end());
@@ -29,17 +31,40 @@ fn main() -> ExitCode {
     }
 }
 
-fn act(args: Vec<String>) -> Result<(), Failure> {
-    let system = System {
-        create_identity: true,
-    };
-    match cli::parse(args)? {
+fn act(mut args: Vec<String>) -> Result<u8, Failure> {
+    match args.first().map(String::as_str) {
+        Some(supervisor::WORKER) => return worker::run(&args[1..]).map(|()| 0),
+        Some(supervisor::CHECK) => {
+            print(&supervise::check(&args[1..])?);
+            return Ok(0);
+        }
+        _ => {}
+    }
+    let before = args.len();
+    args.retain(|arg| !matches!(arg.as_str(), "--no-supervisor" | "-no-supervisor"));
+    let alone = args.len() < before;
+    match cli::parse(args.clone())? {
         Action::Print(text) => print(&text),
         Action::Check(paths) => check(&paths)?,
-        Action::Run(line) => start(config::load(&line, &system)?)?,
-        Action::RunPath(path) => start(config::load_path(&path, &system)?)?,
+        Action::Ask(target, ask, json) => {
+            let (text, ok) = supervise::ask(&target, ask, json)?;
+            if !ok {
+                return Err(Failure::NotDone(text));
+            }
+            print(&text);
+        }
+        Action::Run(target) if alone => {
+            let system = System {
+                create_identity: true,
+            };
+            start(match &target {
+                Target::Line(line) => config::load(line, &system)?,
+                Target::Path(path) => config::load_path(path, &system)?,
+            })?;
+        }
+        Action::Run(target) => return supervise::run(args, &target),
     }
-    Ok(())
+    Ok(0)
 }
 
 fn start(configurations: Vec<Checked>) -> Result<(), Failure> {
@@ -59,8 +84,8 @@ fn check(paths: &[PathBuf]) -> Result<(), Failure> {
         for warning in checked.iter().flat_map(Checked::warnings) {
             let _ = writeln!(io::stderr(), "warning: {warning}");
         }
-        let what: Vec<_> = checked.iter().map(run::describe).collect();
-        print(&format!("{}: ok: {}\n", path.display(), what.join("; ")));
+        let what = supervise::describe_all(&checked);
+        print(&format!("{}: ok: {what}\n", path.display()));
     }
     Ok(())
 }

@@ -1,9 +1,9 @@
-//! Runs checked configurations, each with its API, until a signal ends them. Thin: the work is in `server`, `agent` and `control`.
+//! Runs checked configurations, each with its API, until a signal ends them. Thin: the work is in `server`, `agent`, `proxy` and `control`.
 
 use std::{io, time::Duration};
 
 use agent::{Client, ClientError};
-use config::{ApiListener, Checked};
+use config::{ApiListener, Checked, ListenerProtocol};
 use control::{Api, ApiError, Source};
 use server::{Server, StartError};
 use tokio::signal::unix::{SignalKind, signal};
@@ -20,6 +20,17 @@ pub(crate) enum RunError {
     /// An API cannot be started.
     #[error("the API cannot start: {0}")]
     Api(#[from] ApiError),
+    /// A proxy cannot be started.
+    #[error("the proxy cannot start: {0}")]
+    Proxy(#[from] proxy::StartError),
+    /// What a proxy's configuration names cannot be used.
+    #[error("the proxy cannot start: {0}")]
+    Configured(#[from] proxy::ConfiguredError),
+    /// A server's own proxy section is checked and not run.
+    #[error(
+        "a `proxy` section in a server's file is not run yet: give it a file of its own, with `type: proxy`"
+    )]
+    ProxyInServer,
     /// Signals cannot be received.
     #[error("signals cannot be received: {0}")]
     Signals(io::Error),
@@ -29,6 +40,7 @@ pub(crate) enum RunError {
 enum Running {
     Server(Server),
     Client(Client),
+    Proxy(proxy::Proxy),
 }
 
 /// Runs all of them until SIGINT or SIGTERM; a second signal ends at once. If one cannot be started, none runs.
@@ -39,6 +51,11 @@ pub(crate) fn run(configurations: Vec<Checked>) -> Result<(), RunError> {
     for configuration in configurations {
         let listener = api_listener(&configuration);
         let one = match configuration {
+            // Better not to start than to leave out what the file asks for.
+            Checked::Server(server) if server.proxy.is_some() => {
+                return Err(RunError::ProxyInServer);
+            }
+            Checked::Proxy(proxy) => Running::Proxy(proxy::Proxy::start(proxy_options(&proxy)?)?),
             Checked::Server(server) => Running::Server(Server::start(*server)?),
             Checked::Client(client) => Running::Client(Client::start(*client)?),
         };
@@ -63,6 +80,7 @@ pub(crate) fn run(configurations: Vec<Checked>) -> Result<(), RunError> {
         match running {
             Running::Server(server) => server.stop(PATIENCE),
             Running::Client(client) => client.stop(PATIENCE),
+            Running::Proxy(proxy) => proxy.stop(PATIENCE),
         }
     }
     drop(apis);
@@ -75,25 +93,31 @@ impl Running {
         match self {
             Self::Server(server) => Source::Server(server.observer()),
             Self::Client(client) => Source::Client(client.observer()),
+            Self::Proxy(proxy) => Source::Proxy(proxy.observer()),
         }
     }
 }
 
-fn api_listener(configuration: &Checked) -> Option<ApiListener> {
+pub(crate) fn api_listener(configuration: &Checked) -> Option<ApiListener> {
     match configuration {
         Checked::Server(server) => server.listeners.api.clone(),
-        Checked::Client(client) => client.api.map(|addr| ApiListener {
-            addr,
-            certificate: None,
-        }),
+        Checked::Client(client) => client.api.clone(),
+        Checked::Proxy(proxy) => proxy.api.clone(),
     }
+}
+
+/// What the data plane is started with.
+pub(crate) fn proxy_options(
+    proxy: &config::Proxy,
+) -> Result<proxy::Options, proxy::ConfiguredError> {
+    proxy::options(&proxy.proxy, proxy.workers.map(usize::from), None)
 }
 
 async fn until_ended(running: &[Running]) -> Result<(), RunError> {
     let refused = async {
         let clients = running.iter().filter_map(|running| match running {
             Running::Client(client) => Some(Box::pin(client.refused())),
-            Running::Server(_) => None,
+            Running::Server(_) | Running::Proxy(_) => None,
         });
         let mut clients: Vec<_> = clients.collect();
         std::future::poll_fn(|cx| {
@@ -116,7 +140,7 @@ async fn until_ended(running: &[Running]) -> Result<(), RunError> {
     }
 }
 
-async fn signalled() -> Result<&'static str, RunError> {
+pub(crate) async fn signalled() -> Result<&'static str, RunError> {
     let mut interrupt = signal(SignalKind::interrupt()).map_err(RunError::Signals)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(RunError::Signals)?;
     Ok(tokio::select! {
@@ -126,14 +150,33 @@ async fn signalled() -> Result<&'static str, RunError> {
 }
 
 /// How long visits may take to end.
-const PATIENCE: Duration = Duration::from_secs(5);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// One line without secrets: what it is and where.
 pub(crate) fn describe(configuration: &Checked) -> String {
     match configuration {
         Checked::Server(server) => describe_server(server),
         Checked::Client(client) => describe_client(client),
+        Checked::Proxy(proxy) => format!("proxy on {}", describe_proxy(&proxy.proxy)),
     }
+}
+
+fn describe_proxy(proxy: &config::ProxyConfig) -> String {
+    let listeners = proxy.listeners.iter().map(|listener| {
+        let protocol = match listener.protocol {
+            ListenerProtocol::Http { .. } => "http",
+            ListenerProtocol::Https { .. } => "https",
+            ListenerProtocol::Tcp => "tcp",
+            ListenerProtocol::Tls => "tls",
+        };
+        format!("{protocol} {}", listener.addr)
+    });
+    format!(
+        "{}, {} routes, {} upstreams",
+        listeners.collect::<Vec<_>>().join(", "),
+        proxy.routes.len(),
+        proxy.upstreams.len()
+    )
 }
 
 fn describe_server(server: &config::Server) -> String {
@@ -143,8 +186,12 @@ fn describe_server(server: &config::Server) -> String {
         .iter()
         .filter_map(|(name, address)| address.map(|address| format!("{name} {address}")))
         .collect();
+    let proxy = match &server.proxy {
+        Some(proxy) => format!("; proxy on {}", describe_proxy(proxy)),
+        None => String::new(),
+    };
     format!(
-        "server on {}, {} users",
+        "server on {}, {} users{proxy}",
         listeners.join(", "),
         server.users.len()
     )

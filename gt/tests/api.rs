@@ -21,6 +21,8 @@ impl Gt {
     fn start(line: &str) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_gt"))
             .args(line.split(' '))
+            // What is killed here is one process.
+            .arg("--no-supervisor")
             .env_remove("GT_LOG")
             .stdin(Stdio::null())
             .stdout(Stdio::null())

@@ -49,6 +49,8 @@ fn help_teaches_by_examples() {
         let client = gt(&["client", "-local", "http://h", flag]);
         assert!(client.code == Some(0) && client.out.contains("-remoteTCPRandom"));
     }
+    let proxy = gt(&["proxy", "--help"]);
+    assert!(proxy.code == Some(0) && proxy.out.contains("gt proxy --listen :8080 --to"));
     let all = gt(&["--help"]);
     assert!(all.code == Some(0) && all.out.contains("gt client -local"));
     let version = gt(&["--version"]);
@@ -64,6 +66,7 @@ fn nothing_to_do_is_a_usage_error() {
         &[][..],
         &["server"],
         &["client"],
+        &["proxy"],
         &["config", "check"],
         &["nonsense"],
     ] {
@@ -94,6 +97,29 @@ fn check_says_what_a_file_is_for() {
         outcome.err
     );
     assert!(!format!("{}{}", outcome.out, outcome.err).contains("change-me"));
+}
+
+#[test]
+fn a_proxy_is_checked_and_not_run_yet() {
+    let file = examples().join("proxy-site.yml");
+    let outcome = gt(&["config", "check", path(&file)]);
+    assert_eq!((outcome.code, outcome.err.as_str()), (Some(0), ""));
+    let expected = "proxy on http 0.0.0.0:8080, tcp 0.0.0.0:15432, 7 routes, 3 upstreams";
+    assert!(outcome.out.contains(expected), "{}", outcome.out);
+    for args in [
+        &["proxy", "-c", path(&file)][..],
+        &["proxy", "--listen", "127.0.0.1:0", "--to", "127.0.0.1:3000"],
+    ] {
+        let outcome = gt(args);
+        assert_eq!(outcome.code, Some(1), "{args:?}");
+        assert!(outcome.err.contains("cannot run one"), "{}", outcome.err);
+    }
+    let outcome = gt(&["proxy", "--listen", ":8080", "--to", "nowhere"]);
+    assert!(
+        outcome.code == Some(2) && outcome.err.contains("has no port"),
+        "{}",
+        outcome.err
+    );
 }
 
 #[test]
@@ -145,13 +171,30 @@ fn wrong_flags_end_with_code_2() {
         outcome.err
     );
     assert!(!outcome.err.contains("hunter2"));
-    let outcome = gt(&["server", "-s", "reload"]);
+    for words in [
+        &["server", "-s", "reload"][..],
+        &["-s", "stop"],
+        &["status"],
+    ] {
+        let outcome = gt(words);
+        assert!(
+            outcome.code == Some(2) && outcome.err.contains("which gt?"),
+            "{words:?}: {}",
+            outcome.err
+        );
+    }
+    let outcome = gt(&["-s", "relaod", "-c", "gt.yml"]);
     assert!(
-        outcome.code == Some(2) && outcome.err.contains("not in this build"),
+        outcome.code == Some(2) && outcome.err.contains("there are reload"),
         "{}",
         outcome.err
     );
-    assert_eq!(gt(&["-s", "stop"]).code, Some(2));
+    let outcome = gt(&["reload", "-c", "nobody-runs-this.yml"]);
+    assert!(
+        outcome.code == Some(1) && outcome.err.contains("no gt runs for"),
+        "{}",
+        outcome.err
+    );
 }
 
 #[test]

@@ -2,6 +2,8 @@
 
 use std::{
     cell::RefCell,
+    collections::HashMap,
+    path::PathBuf,
     rc::Rc,
     sync::{
         Arc, Mutex, PoisonError,
@@ -10,23 +12,24 @@ use std::{
     time::{Duration, Instant},
 };
 
-use config::{Remote, Service};
+use arc_swap::ArcSwap;
+use config::{Local, Remote, Service};
 use link::Link;
 use net::{
     Shutdown, Workers,
     tls::{TlsClientOptions, TlsConfigError, TlsConnector, Trust},
 };
 use tunnel::{
-    Assembler, ClientId, ControlMessage, Goodbye, GoodbyeCode, Message, Secret, ServiceDecl,
-    ServiceId, ServiceResult, SessionId,
+    Assembler, ClientId, ControlMessage, Goodbye, GoodbyeCode, Message, Secret, ServiceId,
+    ServiceResult, SessionId,
 };
 
-use crate::{declare, keep};
+use crate::{declare::Offer, keep};
 
 /// Why a client does not run.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// TLS cannot be set up, for instance because `remoteCert` cannot be read.
+    /// TLS cannot be set up, for instance because the file of `remoteCert` or `localCert` cannot be read.
     #[error("{0}")]
     Tls(#[from] TlsConfigError),
     /// A value that the protocol does not carry.
@@ -45,15 +48,23 @@ pub(crate) struct Shared {
     pub(crate) config: config::Client,
     pub(crate) id: ClientId,
     pub(crate) secret: Secret,
-    pub(crate) declarations: Vec<ServiceDecl>,
+    /// What it serves now.
+    pub(crate) offer: ArcSwap<Offer>,
+    /// The configured services changed.
+    pub(crate) offered: tokio::sync::watch::Sender<()>,
+    /// Told of each new session.
+    pub(crate) on_session: Option<OnSession>,
     pub(crate) remote_tls: TlsConnector,
-    /// For `https://` services.
-    pub(crate) local_tls: TlsConnector,
+    /// For `https://` services, by the file of `localCert`; `None` for those without one.
+    local_tls: ArcSwap<HashMap<Option<PathBuf>, TlsConnector>>,
     pub(crate) started: Instant,
     pub(crate) stopping: Shutdown,
     /// The session that links join. Locked during a handshake, so that two links never begin two sessions.
     pub(crate) session: tokio::sync::Mutex<Option<Current>>,
     pub(crate) links_up: AtomicU32,
+    /// Links that exist, those that are being replaced as well.
+    pub(crate) links_open: AtomicU32,
+    pub(crate) visits_open: AtomicU64,
     /// Links to keep; known once the first server has said how many it wants.
     pub(crate) links_kept: AtomicU32,
     pub(crate) generation: AtomicU32,
@@ -65,6 +76,63 @@ pub(crate) struct Shared {
     /// Raised when the client gives up.
     pub(crate) gave_up: Shutdown,
 }
+
+/// Is told what the next process of this client should know.
+pub type OnSession = Box<dyn Fn(&Handoff) + Send + Sync>;
+
+/// What a process of a client leaves for the next, so that it joins the session instead of being a second client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Handoff {
+    session: SessionId,
+    remote: Remote,
+    /// Of the services declared last.
+    generation: u32,
+}
+
+impl Handoff {
+    pub(crate) fn new(session: SessionId, remote: Remote, generation: u32) -> Self {
+        Self {
+            session,
+            remote,
+            generation,
+        }
+    }
+}
+
+impl std::fmt::Display for Handoff {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for byte in self.session.to_bytes() {
+            write!(f, "{byte:02x}")?;
+        }
+        write!(f, " {} {}", self.generation, self.remote)
+    }
+}
+
+impl std::str::FromStr for Handoff {
+    type Err = NoHandoff;
+
+    fn from_str(text: &str) -> Result<Self, NoHandoff> {
+        let mut parts = text.splitn(3, ' ');
+        let mut part = || parts.next().ok_or(NoHandoff);
+        let (session, generation, remote) = (part()?, part()?, part()?);
+        let byte = |n: usize| {
+            let digits = session.get(2 * n..2 * n + 2)?;
+            u8::from_str_radix(digits, 16).ok()
+        };
+        let bytes: Option<Vec<u8>> = (0..16).map(byte).collect();
+        let bytes = bytes.and_then(|bytes| <[u8; 16]>::try_from(bytes).ok());
+        Ok(Self {
+            session: SessionId::from_bytes(bytes.ok_or(NoHandoff)?),
+            remote: remote.parse().map_err(|_| NoHandoff)?,
+            generation: generation.parse().map_err(|_| NoHandoff)?,
+        })
+    }
+}
+
+/// A text is no [`Handoff`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("this is not what a client leaves for its next process")]
+pub struct NoHandoff;
 
 /// The session with a server.
 #[derive(Clone, Debug)]
@@ -113,6 +181,28 @@ impl Client {
     /// # Errors
     /// [`ClientError`], for what is wrong without asking a server.
     pub fn start(config: config::Client) -> Result<Self, ClientError> {
+        Self::start_after(config, None, None)
+    }
+
+    /// As [`Client::start`], in the place of a process whose session it joins if that still lives. `on_session` is told what to
+    /// leave for the next one.
+    ///
+    /// # Errors
+    /// [`ClientError`], for what is wrong without asking a server.
+    pub fn start_after(
+        config: config::Client,
+        before: Option<Handoff>,
+        on_session: Option<OnSession>,
+    ) -> Result<Self, ClientError> {
+        // A server may still be configured otherwise than the session's.
+        let before = before.filter(|before| {
+            config.remote_api.is_some() || config.remotes.contains(&before.remote)
+        });
+        let generation = before.as_ref().map_or(0, |before| {
+            // Leaves room for what the other process has declared since.
+            before.generation.wrapping_add(GENERATIONS)
+        });
+        let before = before.filter(|_| generation < u32::MAX / 2);
         let trust = match (&config.trust.cert_file, config.trust.insecure) {
             (_, true) => Trust::InsecureNoVerification,
             (Some(file), false) => Trust::OnlyFile(file.clone()),
@@ -122,33 +212,32 @@ impl Client {
         let shared = Arc::new(Shared {
             id: ClientId::new(config.id.as_str())?,
             secret: Secret::new(config.secret.expose())?,
-            declarations: declare::declarations(&config.services)?,
+            offer: ArcSwap::from_pointee(Offer::new(&config.services, &Offer::default())?),
+            offered: tokio::sync::watch::Sender::new(()),
+            on_session,
             remote_tls: TlsConnector::new(&TlsClientOptions {
                 trust,
                 alpn,
+                // Without it a TLS 1.2 link could not be bound to its channel.
+                require_extended_master_secret: true,
                 ..TlsClientOptions::default()
             })?,
-            local_tls: TlsConnector::new(&TlsClientOptions::default())?,
+            local_tls: ArcSwap::from_pointee(local_tls(&config.services)?),
             started: Instant::now(),
             stopping: Shutdown::new(),
-            session: tokio::sync::Mutex::default(),
+            session: tokio::sync::Mutex::new(before.map(|before| Current {
+                id: before.session,
+                remote: before.remote,
+            })),
             links_up: AtomicU32::new(0),
+            links_open: AtomicU32::new(0),
+            visits_open: AtomicU64::new(0),
             links_kept: AtomicU32::new(0),
-            generation: AtomicU32::new(0),
+            generation: AtomicU32::new(generation),
             visits_total: AtomicU64::new(0),
             visits_failed_total: AtomicU64::new(0),
             status: Mutex::new(Status {
-                services: config
-                    .services
-                    .iter()
-                    .map(|service| {
-                        (
-                            service.name.clone(),
-                            service.local.to_string(),
-                            Err("not connected yet".to_owned()),
-                        )
-                    })
-                    .collect(),
+                services: config.services.iter().map(unanswered).collect(),
                 ..Status::default()
             }),
             refused: Mutex::default(),
@@ -182,6 +271,63 @@ impl Client {
     #[must_use]
     pub fn status(&self) -> Status {
         self.shared.status_now()
+    }
+
+    /// Serves other services from now on; what else the configuration says stays as it was. Visits that run go on.
+    ///
+    /// # Errors
+    /// [`ClientError::Value`] and [`ClientError::Tls`]; nothing has changed then.
+    pub fn offer(&self, services: &[Service]) -> Result<(), ClientError> {
+        let shared = &self.shared;
+        let before = shared.offer.load_full();
+        let offer = Offer::new(services, &before)?;
+        // Also of services that are gone: visits to them may be on their way. Files are read again.
+        let mut tls = HashMap::clone(&shared.local_tls.load());
+        tls.extend(local_tls(services)?);
+        shared.local_tls.store(Arc::new(tls));
+        {
+            let mut status = lock(&shared.status);
+            let known = std::mem::take(&mut status.services);
+            let entry = |service: &Service| {
+                let (name, local) = (&service.name, service.local.to_string());
+                let same = known
+                    .iter()
+                    .find(|known| known.0 == *name && known.1 == local);
+                same.cloned().unwrap_or_else(|| unanswered(service))
+            };
+            status.services = services.iter().map(entry).collect();
+            shared.offer.store(Arc::new(offer));
+        }
+        shared.offered.send_replace(());
+        Ok(())
+    }
+
+    /// Whether a link is up.
+    #[must_use]
+    pub fn is_connected(&self) -> bool {
+        self.shared.links_up.load(Relaxed) > 0
+    }
+
+    /// Asks the server to open no more streams here, and brings no new links up. Visits that run go on: [`Client::left`] tells what is
+    /// left, [`Client::stop`] ends it.
+    pub fn leave(&self) {
+        self.shared.stopping.trigger();
+        for handle in self.workers.handles() {
+            let _ = handle.spawn(move || async move {
+                if let Some(agent) = Agent::current() {
+                    agent.leave_links();
+                }
+            });
+        }
+    }
+
+    /// Visits that run, and links.
+    #[must_use]
+    pub fn left(&self) -> (u64, u64) {
+        (
+            self.shared.visits_open.load(Relaxed),
+            self.shared.links_open.load(Relaxed).into(),
+        )
     }
 
     /// Ends in order: tells the server, lets visits end for up to `patience`.
@@ -222,7 +368,36 @@ impl Observer {
     }
 }
 
+/// One TLS side for each set of authorities that services name, made now so that a file that cannot be used is known now.
+fn local_tls(
+    services: &[Service],
+) -> Result<HashMap<Option<PathBuf>, TlsConnector>, TlsConfigError> {
+    let mut connectors = HashMap::new();
+    for service in services {
+        if !matches!(service.local, Local::Https { .. })
+            || connectors.contains_key(&service.local_cert)
+        {
+            continue;
+        }
+        let trust = match &service.local_cert {
+            Some(file) => Trust::OnlyFile(file.clone()),
+            None => Trust::PublicAuthorities,
+        };
+        let options = TlsClientOptions {
+            trust,
+            ..TlsClientOptions::default()
+        };
+        connectors.insert(service.local_cert.clone(), TlsConnector::new(&options)?);
+    }
+    Ok(connectors)
+}
+
 impl Shared {
+    /// How to dial an `https://` service; `None` for others.
+    pub(crate) fn tls_of(&self, service: &Service) -> Option<TlsConnector> {
+        self.local_tls.load().get(&service.local_cert).cloned()
+    }
+
     pub(crate) fn status_now(&self) -> Status {
         let mut status = lock(&self.status).clone();
         status.uptime = self.started.elapsed();
@@ -257,8 +432,15 @@ impl Agent {
         AGENT.with_borrow(Option::clone)
     }
 
-    pub(crate) fn service(&self, id: ServiceId) -> Option<&Service> {
-        self.shared.config.services.get(declare::index(id)?)
+    pub(crate) fn service(&self, id: ServiceId) -> Option<Arc<Service>> {
+        self.shared.offer.load().get(id).cloned()
+    }
+
+    fn leave_links(&self) {
+        if let Ok(message) = ControlMessage::Leave.encode() {
+            let links = self.links.borrow();
+            links.iter().for_each(|link| link.send_control(&message));
+        }
     }
 
     async fn close_links(&self, patience: Duration) {
@@ -290,9 +472,19 @@ impl Agent {
     }
 }
 
+fn unanswered(service: &Service) -> (String, String, Result<Vec<String>, String>) {
+    (
+        service.name.clone(),
+        service.local.to_string(),
+        Err("not connected yet".to_owned()),
+    )
+}
+
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// How many declarations a process may be ahead of what it has left for the next.
+const GENERATIONS: u32 = 100_000;
 const POLL: Duration = Duration::from_millis(10);
 const LAST_WORDS: Duration = Duration::from_secs(1);

@@ -1,20 +1,65 @@
 //! The configured services in the words of the protocol, and what a server's answer means to a person.
 
+use std::sync::Arc;
+
 use config::{Local, Remote, Service};
 use tunnel::{Cidr, HostName, HostPrefix, InvalidValue, Name, ServiceDecl, ServiceId, ServiceKind};
 
-/// Service ids are positions in the configuration, from 1.
-pub(crate) fn declarations(services: &[Service]) -> Result<Vec<ServiceDecl>, InvalidValue> {
-    services
-        .iter()
-        .zip(1..)
-        .map(|(service, id)| declaration(service, ServiceId(id)))
-        .collect()
+/// The services at one time, with the ids that servers know them by.
+#[derive(Debug, Default)]
+pub(crate) struct Offer {
+    services: Vec<(ServiceId, Arc<Service>)>,
+    pub(crate) declarations: Vec<ServiceDecl>,
+    /// The id that was given out last.
+    last: u16,
 }
 
-/// The configured service that a server means.
-pub(crate) fn index(id: ServiceId) -> Option<usize> {
-    usize::from(id.0).checked_sub(1)
+impl Offer {
+    /// The services of a configuration. What has the same name as before keeps its id, so that a stream that is on its way finds it; an
+    /// id that is free is not used again soon.
+    pub(crate) fn new(services: &[Service], before: &Self) -> Result<Self, InvalidValue> {
+        let mut offer = Self {
+            last: before.last,
+            ..Self::default()
+        };
+        for service in services {
+            let known = before
+                .services
+                .iter()
+                .find(|(_, other)| other.name == service.name);
+            let id = match known {
+                Some((id, _)) => *id,
+                None => offer.fresh(before),
+            };
+            offer.declarations.push(declaration(service, id)?);
+            offer.services.push((id, Arc::new(service.clone())));
+        }
+        Ok(offer)
+    }
+
+    /// There are 65,535 ids and 1024 services at most.
+    fn fresh(&mut self, before: &Self) -> ServiceId {
+        loop {
+            self.last = self.last.checked_add(1).unwrap_or(1);
+            let id = ServiceId(self.last);
+            if before.get(id).is_none() && self.get(id).is_none() {
+                return id;
+            }
+        }
+    }
+
+    /// The service that a server means.
+    pub(crate) fn get(&self, id: ServiceId) -> Option<&Arc<Service>> {
+        self.services
+            .iter()
+            .find(|(other, _)| *other == id)
+            .map(|(_, service)| service)
+    }
+
+    /// Its place among the services.
+    pub(crate) fn index(&self, id: ServiceId) -> Option<usize> {
+        self.services.iter().position(|(other, _)| *other == id)
+    }
 }
 
 fn declaration(service: &Service, id: ServiceId) -> Result<ServiceDecl, InvalidValue> {

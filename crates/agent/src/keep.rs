@@ -19,7 +19,7 @@ use tunnel::{
 };
 
 use crate::{
-    agent::{Agent, Current, Shared, lock},
+    agent::{Agent, Current, Handoff, Shared, lock},
     backoff::{AFTER_PERMANENT, Backoff},
     declare,
     dial::{DialError, dial},
@@ -98,14 +98,20 @@ async fn keep(agent: Rc<Agent>, workers: Arc<[WorkerHandle]>, number: u32) {
                 }
                 let began = Instant::now();
                 let drained = run(&agent, stream, &established, &remote).await;
-                if began.elapsed() > GOOD {
+                let lived = began.elapsed();
+                if lived > GOOD {
                     backoff.reset();
-                    if drained {
-                        continue;
-                    }
                 }
-                // Also for a server that asks to move as soon as a link is up: it must not make this a loop without a pause.
-                backoff.next()
+                if drained && lived > MOVED_SOON {
+                    continue;
+                }
+                if !drained && lived > GOOD {
+                    // A server whose process was replaced has visitors that wait. Not all its clients in the same moment.
+                    Duration::from_millis(rand::random_range(1..30))
+                } else {
+                    // Also for a server that asks to move as soon as a link is up: it must not make this a loop without a pause.
+                    backoff.next()
+                }
             }
             Err(error) => {
                 attempts += 1;
@@ -203,6 +209,13 @@ async fn make(agent: &Rc<Agent>, attempts: usize) -> (Remote, Made) {
             id: established.grant.session,
             remote: remote.clone(),
         });
+        if let Some(on_session) = &shared.on_session {
+            on_session(&Handoff::new(
+                established.grant.session,
+                remote.clone(),
+                shared.generation.load(Relaxed),
+            ));
+        }
         lock(&shared.status).server = Some(remote.to_string());
     }
     (remote, made)
@@ -303,15 +316,18 @@ async fn run(
         agent: Rc::clone(agent),
         remote: remote.clone(),
         drained: Notify::new(),
+        deadline: Cell::new(DRAIN),
     });
     let (link, driver) = Link::start(stream, &options, Rc::clone(&handler) as Rc<dyn Handler>);
     agent.links.borrow_mut().push(link.clone());
     let links = shared.links_up.fetch_add(1, Relaxed) + 1;
+    shared.links_open.fetch_add(1, Relaxed);
     tracing::info!(server = %remote, link = grant.link_number, links, proved = established.server_proved, "connected");
     if !grant.notice.is_empty() {
         tracing::info!(notice = %grant.notice, "the server says");
     }
     // Each new session, and each link that may have outlived a declaration, says what there is; the same set again changes nothing.
+    let mut offered = shared.offered.subscribe();
     declare_services(shared, &link);
     // Until it ends or is asked to move.
     let counted = Rc::new(Cell::new(true));
@@ -322,7 +338,9 @@ async fn run(
         tokio::task::spawn_local(async move {
             let end = driver.await;
             agent.links.borrow_mut().retain(|other| !other.is(&link));
-            if counted.get() {
+            agent.shared.links_open.fetch_sub(1, Relaxed);
+            // Once: the server may have asked to replace it and closed it in one go.
+            if counted.replace(false) {
                 agent.shared.links_up.fetch_sub(1, Relaxed);
             }
             match end {
@@ -335,29 +353,40 @@ async fn run(
             }
         })
     };
+    let redeclare = async {
+        // Any link may say it for the session; the same set again changes nothing.
+        while offered.changed().await.is_ok() {
+            declare_services(shared, &link);
+        }
+        std::future::pending::<()>().await;
+    };
     tokio::select! {
-        _ = running => false,
+        // First: a server that has nothing left may close the link right after it has asked to replace it.
+        biased;
         () = handler.drained.notified() => {
             // It is no reason to stay with this server, if another can be had.
             if counted.replace(false) {
                 shared.links_up.fetch_sub(1, Relaxed);
             }
-            // Its visits end in peace; the link is closed with the last.
+            // Its visits end in peace. Visitors that the server had accepted may still come, so it is the server that closes the link.
+            let patience = handler.deadline.get().min(DRAIN) + OVERTIME;
             tokio::task::spawn_local(async move {
-                let deadline = Instant::now() + DRAIN;
-                while link.is_open() && link.stream_count() > 0 && Instant::now() < deadline {
+                let deadline = Instant::now() + patience;
+                while link.is_open() && Instant::now() < deadline {
                     tokio::time::sleep(Duration::from_millis(50)).await;
                 }
                 link.close();
             });
             true
         }
+        _ = running => false,
+        () = redeclare => false,
     }
 }
 
 fn declare_services(shared: &Shared, link: &Link) {
     let generation = shared.generation.fetch_add(1, Relaxed);
-    match Services::parts(generation, shared.declarations.clone()) {
+    match Services::parts(generation, shared.offer.load().declarations.clone()) {
         Ok(parts) => parts
             .iter()
             .filter_map(|part| part.encode().ok())
@@ -371,12 +400,19 @@ struct Server {
     agent: Rc<Agent>,
     remote: Remote,
     drained: Notify,
+    /// How long the server lets a link that is to be replaced go on.
+    deadline: Cell<Duration>,
 }
 
 impl Handler for Server {
     fn opened(&self, _: &Link, header: Vec<u8>, stream: Stream) {
         self.agent.shared.visits_total.fetch_add(1, Relaxed);
-        tokio::task::spawn_local(local::serve(Rc::clone(&self.agent), header, stream));
+        let visit = Visit::begin(&self.agent.shared);
+        let serving = local::serve(Rc::clone(&self.agent), header, stream);
+        tokio::task::spawn_local(async move {
+            serving.await;
+            drop(visit);
+        });
     }
 
     fn control(&self, link: &Link, message: &[u8]) {
@@ -399,6 +435,7 @@ impl Server {
             ControlMessage::ServicesAnswer(answer) => self.answered(answer),
             ControlMessage::Drain(drain) => {
                 tracing::info!(server = %self.remote, reason = %drain.reason, "the server asks to move this link");
+                self.deadline.set(drain.deadline);
                 self.drained.notify_one();
             }
             ControlMessage::Notice(notice) => {
@@ -408,7 +445,7 @@ impl Server {
                 tracing::info!(server = %self.remote, code = %goodbye.code, message = %goodbye.message, "the server says goodbye");
                 link.close();
             }
-            ControlMessage::Services(_) => {}
+            ControlMessage::Services(_) | ControlMessage::Leave => {}
         }
     }
 
@@ -416,10 +453,12 @@ impl Server {
         let Ok(Some((_, results))) = self.agent.answers.borrow_mut().push(answer) else {
             return;
         };
+        let offer = self.agent.shared.offer.load();
         let mut status = lock(&self.agent.shared.status);
         for result in results {
-            let Some(entry) =
-                declare::index(result.id).and_then(|index| status.services.get_mut(index))
+            let Some(entry) = offer
+                .index(result.id)
+                .and_then(|index| status.services.get_mut(index))
             else {
                 continue;
             };
@@ -452,6 +491,22 @@ impl Server {
     }
 }
 
+/// Counts a visit until it is dropped.
+struct Visit(Arc<Shared>);
+
+impl Visit {
+    fn begin(shared: &Arc<Shared>) -> Self {
+        shared.visits_open.fetch_add(1, Relaxed);
+        Self(Arc::clone(shared))
+    }
+}
+
+impl Drop for Visit {
+    fn drop(&mut self) {
+        self.0.visits_open.fetch_sub(1, Relaxed);
+    }
+}
+
 impl From<io::Error> for NoLink {
     fn from(error: io::Error) -> Self {
         Self::Dial(DialError::Connect(error))
@@ -465,5 +520,9 @@ const WINDOWS: Windows = Windows {
 };
 /// A link that was up for so long was good: the next break is a new one.
 const GOOD: Duration = Duration::from_secs(10);
-/// How long a link that is being replaced may finish its visits.
+/// A server that wants a link replaced sooner than this after it came up has to wait for it.
+const MOVED_SOON: Duration = Duration::from_millis(50);
+/// After its deadline a server ends the link by itself; this end does so then.
+const OVERTIME: Duration = Duration::from_secs(5);
+/// The longest that a link that is being replaced may finish its visits.
 const DRAIN: Duration = Duration::from_secs(120);

@@ -18,8 +18,10 @@ mod host;
 mod keep;
 mod local;
 mod pages;
+mod reload;
 mod udp;
 
-pub use agent::{Client, ClientError, Observer, Status};
+pub use agent::{Client, ClientError, Handoff, NoHandoff, Observer, OnSession, Status};
 pub use dial::DialError;
 pub use pages::status_page;
+pub use reload::{Difference, compare};

@@ -1,6 +1,6 @@
 //! Serves one stream: finds its service, dials it, and joins the two.
 
-use std::{io, net::SocketAddr, rc::Rc, time::Duration};
+use std::{io, rc::Rc, time::Duration};
 
 use config::{Local, Page, ProxyProtocol, Service};
 use link::{JoinOptions, Stream};
@@ -55,6 +55,7 @@ pub(crate) async fn serve(agent: Rc<Agent>, header: Vec<u8>, stream: Stream) {
         tracing::warn!(service = header.service.0, error = %LocalError::NoService, "a visit was refused");
         return stream.reset(LocalError::NoService.reason());
     };
+    let service = &*service;
     match &service.local {
         Local::Builtin(Page::Demo) => pages::demo(&agent, stream).await,
         Local::Builtin(Page::Status) => pages::status(&agent, stream).await,
@@ -115,13 +116,8 @@ async fn dial(
             write_proxy_header(version, header, &mut head);
             socket.write_all(&head).await?;
         }
-        match tls_name {
-            Some(name) => Ok(agent
-                .shared
-                .local_tls
-                .connect(socket, name)
-                .await
-                .map_err(DialError::Tls)?),
+        match tls_name.zip(agent.shared.tls_of(service)) {
+            Some((name, tls)) => Ok(tls.connect(socket, name).await.map_err(DialError::Tls)?),
             None => Ok(socket),
         }
     };
@@ -169,14 +165,68 @@ fn authority(local: &Local) -> String {
     }
 }
 
+/// Says that the addresses are unknown where they are: a service that trusts the header must not take 0.0.0.0 for a visitor.
 fn write_proxy_header(version: ProxyProtocol, header: &StreamHeader<'_>, out: &mut Vec<u8>) {
-    let unknown = SocketAddr::from(([0, 0, 0, 0], 0));
-    let (source, destination) = (
-        header.visitor.unwrap_or(unknown),
-        header.local.unwrap_or(unknown),
-    );
-    match version {
-        ProxyProtocol::V1 => sniff::proxy::write_v1(source, destination, out),
-        ProxyProtocol::V2 => sniff::proxy::write_v2(source, destination, out),
+    use sniff::proxy::{write_v1, write_v1_unknown, write_v2, write_v2_local};
+    match (version, header.visitor.zip(header.local)) {
+        (ProxyProtocol::V1, Some((source, destination))) => write_v1(source, destination, out),
+        (ProxyProtocol::V2, Some((source, destination))) => write_v2(source, destination, out),
+        (ProxyProtocol::V1, None) => write_v1_unknown(out),
+        (ProxyProtocol::V2, None) => write_v2_local(out),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use tunnel::{ServiceId, StreamHeader, StreamProtocol};
+
+    use super::*;
+
+    fn written(
+        version: ProxyProtocol,
+        visitor: Option<SocketAddr>,
+        local: Option<SocketAddr>,
+    ) -> Vec<u8> {
+        let header = StreamHeader {
+            service: ServiceId(1),
+            protocol: StreamProtocol::Tcp,
+            visitor,
+            local,
+            server_name: None,
+        };
+        let mut out = Vec::new();
+        write_proxy_header(version, &header, &mut out);
+        out
+    }
+
+    #[test]
+    fn known_addresses_are_told_to_the_service() {
+        let (visitor, local) = ("192.0.2.1:5".parse().ok(), "198.51.100.1:80".parse().ok());
+        assert_eq!(
+            written(ProxyProtocol::V1, visitor, local),
+            b"PROXY TCP4 192.0.2.1 198.51.100.1 5 80\r\n"
+        );
+        assert_eq!(
+            written(ProxyProtocol::V2, visitor, local)[12..16],
+            [0x21, 0x11, 0, 12]
+        );
+    }
+
+    #[test]
+    fn unknown_addresses_are_called_unknown_and_never_zero() {
+        let address = "192.0.2.1:5".parse().ok();
+        for (visitor, local) in [(None, None), (None, address), (address, None)] {
+            assert_eq!(
+                written(ProxyProtocol::V1, visitor, local),
+                b"PROXY UNKNOWN\r\n"
+            );
+            // PROXY v2 §2.2: version 2, command LOCAL, no addresses.
+            assert_eq!(
+                written(ProxyProtocol::V2, visitor, local)[12..],
+                [0x20, 0, 0, 0]
+            );
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! Flags of `gt server` and `gt client`: `-name value`, `-name=value`, and the same with two dashes. The names are those of
+//! Flags of `gt server`, `gt client` and `gt proxy`: `-name value`, `-name=value`, and the same with two dashes. The names are those of
 //! the option tables; on a client, the flags after each `-local` belong to that service. The result is made of the same nodes
 //! as a file, so that one checker does for both.
 
@@ -6,7 +6,7 @@ use std::{fmt, path::PathBuf};
 
 use crate::{
     load::Role,
-    options::{CLIENT_OPTIONS, Kind, Opt, SERVER_OPTIONS, SERVICE, Status, Table},
+    options::{CLIENT_OPTIONS, Kind, Opt, PROXY_OPTIONS, SERVER_OPTIONS, SERVICE, Status, Table},
     problem::{Errors, Findings, Problem, nearest},
     section::Section,
     source::{Place, Source},
@@ -16,7 +16,7 @@ use crate::{
 /// A parsed command line of one role.
 #[derive(Clone)]
 pub struct CommandLine {
-    /// Server or client.
+    /// Server, client or proxy.
     pub role: Role,
     /// `-c`, `-config`: a file or a folder.
     pub config: Option<PathBuf>,
@@ -50,7 +50,7 @@ impl fmt::Debug for CommandLine {
 }
 
 impl CommandLine {
-    /// Reads the arguments after `gt server` or `gt client`.
+    /// Reads the arguments after `gt server`, `gt client` or `gt proxy`.
     ///
     /// # Errors
     /// [`Errors`] with every flag that is unknown, out of place or without its value.
@@ -168,7 +168,7 @@ impl CommandLine {
         let of_role = table(self.role).find(name).map(|option| (option, false));
         let of_service = || SERVICE.find(name).map(|option| (option, true));
         match self.role {
-            Role::Server => of_role,
+            Role::Server | Role::Proxy => of_role,
             Role::Client => of_role.or_else(of_service),
         }
     }
@@ -219,6 +219,7 @@ impl CommandLine {
         let tables = match self.role {
             Role::Server => vec![&SERVER_OPTIONS],
             Role::Client => vec![&CLIENT_OPTIONS, &SERVICE],
+            Role::Proxy => vec![&PROXY_OPTIONS],
         };
         let names = tables
             .iter()
@@ -226,16 +227,21 @@ impl CommandLine {
             .map(|option| option.name)
             .chain(GENERAL);
         let problem = Problem::new(place, format!("unknown flag of gt {}", self.role));
-        let (other, other_role) = match self.role {
-            Role::Server => ([&CLIENT_OPTIONS, &SERVICE], Role::Client),
-            Role::Client => ([&SERVER_OPTIONS, &SERVER_OPTIONS], Role::Server),
-        };
-        match nearest(name, names.filter(|name| !name.ends_with('*'))) {
-            Some(near) => problem.help(format!("did you mean -{near}?")),
-            None if other.iter().any(|table| table.find(name).is_some()) => {
-                problem.help(format!("it is a flag of gt {other_role}"))
-            }
-            None => problem.help(format!("gt {} --help lists the flags", self.role)),
+        let all: [(_, &[&Table]); 3] = [
+            (Role::Server, &[&SERVER_OPTIONS]),
+            (Role::Client, &[&CLIENT_OPTIONS, &SERVICE]),
+            (Role::Proxy, &[&PROXY_OPTIONS]),
+        ];
+        let other = all.into_iter().find(|(role, tables)| {
+            *role != self.role && tables.iter().any(|table| table.find(name).is_some())
+        });
+        match (
+            nearest(name, names.filter(|name| !name.ends_with('*'))),
+            other,
+        ) {
+            (Some(near), _) => problem.help(format!("did you mean -{near}?")),
+            (None, Some((role, _))) => problem.help(format!("it is a flag of gt {role}")),
+            (None, None) => problem.help(format!("gt {} --help lists the flags", self.role)),
         }
     }
 }
@@ -247,6 +253,7 @@ fn table(role: Role) -> &'static Table {
     match role {
         Role::Server => &SERVER_OPTIONS,
         Role::Client => &CLIENT_OPTIONS,
+        Role::Proxy => &PROXY_OPTIONS,
     }
 }
 

@@ -7,7 +7,7 @@
 //! flags ─────► tree (same shape) ──┴─► section (one option table per scope) ─► checked types
 //! ```
 //!
-//! The checked types ([`Server`], [`Client`]) hold only values that make sense together; nothing that reads them has to
+//! The checked types ([`Server`], [`Client`], [`Proxy`]) hold only values that make sense together; nothing that reads them has to
 //! look again. A problem is reported with its place, the line and what to do, and as many as possible in one go
 //! ([`Errors`]). The option tables ([`options`]) are the single list of names: the reader, the flags, the JSON schema and
 //! the tests of the documentation all come from them.
@@ -43,12 +43,16 @@ mod value;
 mod yaml;
 
 pub use checked::{
-    ApiListener, Certificate, Client, HostName, HostPrefix, Id, IdleTimeout, Limits, Listeners,
-    Local, Log, LogFormat, LogLevel, NameError, Page, ProxyProtocol, Remote, Scheme, Secret,
-    Server, ServerTimeouts, Service, Throttle, TlsVersion, Trust, User, Warning,
+    ApiListener, Certificate, CheckKind, Client, HostName, HostPrefix, Id, IdleTimeout, KeepAlive,
+    Limits, ListenerProtocol, ListenerTls, Listeners, Local, Log, LogFormat, LogLevel, NameError,
+    Page, Pending, Proxy, ProxyConfig, ProxyListener, ProxyProtocol, Remote, Scheme, Secret, Server,
+    ServerAddress, ServerTimeouts, Service, StickyCookie, Throttle, TlsVersion, Trust, Upstream,
+    UpstreamProtocol, UpstreamServer, UpstreamTls, User, Warning,
 };
 pub use flags::CommandLine;
-pub use load::{Checked, FileText, Role, Surroundings, System, check_text, load, load_path};
+pub use load::{
+    Checked, FileText, Role, Surroundings, System, check_text, load, load_folder, load_path,
+};
 pub use problem::{Errors, Problem};
 pub use schema::schema;
 pub use value::BadRemote;

@@ -7,11 +7,11 @@ use std::{
 };
 
 use crate::{
-    check::{Check, check_client, check_server},
-    checked::{Client, Id, Server},
+    check::{Check, check_client, check_proxy, check_server},
+    checked::{Client, Id, Proxy, Server},
     flags::CommandLine,
     identity::{self, Identity, IdentityError},
-    options::{CLIENT, CLIENT_OPTIONS, SERVER, SERVER_OPTIONS},
+    options::{CLIENT, CLIENT_OPTIONS, PROXY_FILE, PROXY_OPTIONS, SERVER, SERVER_OPTIONS},
     problem::{Errors, Findings, Problem},
     section::Section,
     source::{Place, Source},
@@ -26,6 +26,8 @@ pub enum Role {
     Server,
     /// `gt client`.
     Client,
+    /// `gt proxy`.
+    Proxy,
 }
 
 impl fmt::Display for Role {
@@ -33,17 +35,20 @@ impl fmt::Display for Role {
         f.write_str(match self {
             Self::Server => "server",
             Self::Client => "client",
+            Self::Proxy => "proxy",
         })
     }
 }
 
-/// A checked configuration of either role.
+/// A checked configuration of any role.
 #[derive(Debug, Clone)]
 pub enum Checked {
     /// A server.
     Server(Box<Server>),
     /// A client.
     Client(Box<Client>),
+    /// A reverse proxy.
+    Proxy(Box<Proxy>),
 }
 
 impl Checked {
@@ -52,6 +57,7 @@ impl Checked {
         match self {
             Self::Server(server) => &server.warnings,
             Self::Client(client) => &client.warnings,
+            Self::Proxy(proxy) => &proxy.warnings,
         }
     }
 }
@@ -158,7 +164,11 @@ pub fn load(line: &CommandLine, surroundings: &dyn Surroundings) -> Result<Vec<C
                     problem.help("name one file, or write the options into the files"),
                 ));
             }
-            load_folder(path, Some(line.role), surroundings)
+            Ok(without_paths(load_folder(
+                path,
+                Some(line.role),
+                surroundings,
+            )?))
         }
         Some(path) => load_file(path, Some(line), surroundings).map(|checked| vec![checked]),
         None => {
@@ -182,7 +192,7 @@ pub fn load(line: &CommandLine, surroundings: &dyn Surroundings) -> Result<Vec<C
 /// [`Errors`] with everything that is wrong.
 pub fn load_path(path: &Path, surroundings: &dyn Surroundings) -> Result<Vec<Checked>, Errors> {
     if path.is_dir() {
-        load_folder(path, None, surroundings)
+        Ok(without_paths(load_folder(path, None, surroundings)?))
     } else {
         load_file(path, None, surroundings).map(|checked| vec![checked])
     }
@@ -206,11 +216,15 @@ pub fn check_text(
     check_file(name, &file, line.as_ref(), surroundings)
 }
 
-fn load_folder(
+/// All `*.yml` and `*.yaml` files of a folder, three levels deep, with their paths; only those of one role if it is given.
+///
+/// # Errors
+/// [`Errors`] with everything that is wrong, of all files.
+pub fn load_folder(
     folder: &Path,
     role: Option<Role>,
     surroundings: &dyn Surroundings,
-) -> Result<Vec<Checked>, Errors> {
+) -> Result<Vec<(PathBuf, Checked)>, Errors> {
     let whole = Place::whole(&Source::file(folder, ""));
     let mut paths = Vec::new();
     if let Err(error) = find_files(folder, MAX_DEPTH, &mut paths) {
@@ -228,7 +242,7 @@ fn load_folder(
             Some(role) => load_file_of(&path, role, surroundings),
         };
         match result {
-            Ok(checked) => loaded.extend(checked),
+            Ok(checked) => loaded.extend(checked.map(|checked| (path, checked))),
             Err(more) => match &mut errors {
                 Some(errors) => errors.append(more),
                 None => errors = Some(more),
@@ -238,14 +252,21 @@ fn load_folder(
     match errors {
         Some(errors) => Err(errors),
         None if loaded.is_empty() => {
-            let what = role.map_or_else(|| "a server or client".into(), |role| format!("a {role}"));
+            let what = role.map_or_else(
+                || "a server, client or proxy".into(),
+                |role| format!("a {role}"),
+            );
             let problem = Problem::new(&whole, format!("no file in this folder configures {what}"));
             Err(Errors::one(problem.help(
-                "files end in .yml or .yaml and say `type: server` or `type: client`",
+                "files end in .yml or .yaml and say `type: server`, `type: client` or `type: proxy`",
             )))
         }
         None => Ok(loaded),
     }
+}
+
+fn without_paths(loaded: Vec<(PathBuf, Checked)>) -> Vec<Checked> {
+    loaded.into_iter().map(|(_, checked)| checked).collect()
 }
 
 /// Levels of folders below the named one that are looked into.
@@ -394,6 +415,10 @@ fn check_role(
             let options = merge_identity(options, flags);
             check_client(check, &options, &services).map(|client| Checked::Client(Box::new(client)))
         }
+        Role::Proxy => {
+            let options = options.overlay(flags);
+            check_proxy(check, top, &options).map(|proxy| Checked::Proxy(Box::new(proxy)))
+        }
     }
 }
 
@@ -410,6 +435,7 @@ fn top_table(role: Role) -> &'static crate::options::Table {
     match role {
         Role::Server => &SERVER,
         Role::Client => &CLIENT,
+        Role::Proxy => &PROXY_FILE,
     }
 }
 
@@ -417,6 +443,7 @@ fn options_table(role: Role) -> &'static crate::options::Table {
     match role {
         Role::Server => &SERVER_OPTIONS,
         Role::Client => &CLIENT_OPTIONS,
+        Role::Proxy => &PROXY_OPTIONS,
     }
 }
 
@@ -425,6 +452,7 @@ fn role_of(tree: &Node) -> Option<Role> {
     match &tree.get("type")?.value {
         Value::Text(text) if text.eq_ignore_ascii_case("server") => Some(Role::Server),
         Value::Text(text) if text.eq_ignore_ascii_case("client") => Some(Role::Client),
+        Value::Text(text) if text.eq_ignore_ascii_case("proxy") => Some(Role::Proxy),
         _ => None,
     }
 }
@@ -443,9 +471,16 @@ fn guess_role(tree: &Node) -> Role {
         };
         keys(Some(tree), top_table(role)) + keys(tree.get("options"), options_table(role))
     };
-    if known(Role::Client) > known(Role::Server) {
-        Role::Client
-    } else {
-        Role::Server
+    // Where two know as many, the first.
+    let mut guess = Role::Server;
+    for role in [Role::Client, Role::Proxy] {
+        if known(role) > known(guess) {
+            guess = role;
+        }
     }
+    // A server's file may have a `proxy` section too, but something else besides that only a server has.
+    if tree.get("proxy").is_some() && known(Role::Proxy) == known(guess) {
+        guess = Role::Proxy;
+    }
+    guess
 }

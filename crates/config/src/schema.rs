@@ -2,17 +2,18 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::options::{CLIENT, Kind, Opt, SERVER, Status, Table};
+use crate::options::{CLIENT, Kind, Opt, PROXY_FILE, SERVER, Status, Table};
 
-/// The schema of server and client files.
+/// The schema of server, client and proxy files.
 pub fn schema() -> Value {
     let mut definitions = Map::new();
     let server = reference(&SERVER, &mut definitions);
     let client = reference(&CLIENT, &mut definitions);
+    let proxy = reference(&PROXY_FILE, &mut definitions);
     json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "gt configuration",
-        "anyOf": [server, client],
+        "anyOf": [server, client, proxy],
         "$defs": definitions,
     })
 }
@@ -133,6 +134,16 @@ fn kind(kind: Kind, definitions: &mut Map<String, Value>) -> Value {
         Kind::Id | Kind::HostPrefix | Kind::HostName | Kind::HeaderName | Kind::Text => {
             json!({ "type": ["string", "number", "boolean"] })
         }
+        Kind::Short(table) => {
+            let value = reference(table, definitions);
+            json!({ "anyOf": [{ "type": ["string", "number"] }, value] })
+        }
+        Kind::Fields => json!({
+            "type": "object",
+            "additionalProperties": { "type": ["string", "number", "boolean"] },
+        }),
+        Kind::Secrets => json!({ "type": "object" }),
+        Kind::Form(_) => json!({ "type": ["string", "number"] }),
         Kind::Path | Kind::Regex | Kind::Network => json!({ "type": "string" }),
         Kind::Any => json!({}),
     }

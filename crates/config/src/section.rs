@@ -4,7 +4,10 @@
 use std::{collections::BTreeMap, net::SocketAddr, num::NonZeroU64, time::Duration};
 
 use crate::{
-    options::{CLIENT, CLIENT_OPTIONS, Kind, Opt, SERVER, SERVER_OPTIONS, SERVICE, Status, Table},
+    options::{
+        CLIENT, CLIENT_OPTIONS, Kind, LISTENER, Opt, PROXY, PROXY_FILE, PROXY_OPTIONS, ROUTE,
+        SERVER, SERVER_OPTIONS, SERVICE, Status, Table, UPSTREAM,
+    },
     problem::{Findings, Problem, nearest},
     source::Place,
     tree::{Node, Value},
@@ -53,6 +56,18 @@ impl Section {
             ),
         }
         section
+    }
+
+    /// As [`Self::read`], but a text stands for the first key alone (`Kind::Short`).
+    pub(crate) fn read_short(table: &'static Table, node: &Node, findings: &mut Findings) -> Self {
+        let mut section = Self::empty(table, &node.place);
+        match (&node.value, table.options.first()) {
+            (Value::Text(_), Some(first)) => {
+                section.put(first, first.name, &node.place, node.clone(), findings);
+                section
+            }
+            _ => Self::read(table, node, findings),
+        }
     }
 
     fn put(
@@ -241,9 +256,54 @@ impl Section {
             .map_or(Kind::Any, |option| option.kind)
     }
 
+    /// The entries of a mapping of field names to texts: name, place of the value, value.
+    pub(crate) fn fields(
+        &self,
+        name: &'static str,
+        findings: &mut Findings,
+    ) -> Vec<(String, Place, String)> {
+        let Some(node) = self.node(name) else {
+            return Vec::new();
+        };
+        let Value::Map(entries) = &node.value else {
+            let message = format!("`{name}` is a mapping of field names, not {}", node.kind());
+            findings.problem(
+                Problem::new(&node.place, message).help("write `NAME: VALUE` lines below it"),
+            );
+            return Vec::new();
+        };
+        let field = |(key, value): &(crate::tree::Key, Node)| {
+            let name = key_as_field(key, findings)?;
+            let text = scalar(
+                &key.text,
+                value,
+                false,
+                findings,
+                |text| Ok(text.to_owned()),
+            )?;
+            Some((name, value.place.clone(), text))
+        };
+        entries.iter().filter_map(field).collect()
+    }
+
+    /// The names that are given.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &'static str> {
+        self.values.keys().copied()
+    }
+
     fn is_secret(&self, name: &str) -> bool {
         matches!(self.kind(name), Kind::Secret)
     }
+}
+
+fn key_as_field(key: &crate::tree::Key, findings: &mut Findings) -> Option<String> {
+    let parsed = value::header_name(&key.text);
+    parsed
+        .map_err(|error| {
+            let problem = Problem::new(&key.place, format!("`{}` {error}", key.text));
+            findings.problem(problem.help_if(error.help()));
+        })
+        .ok()
 }
 
 fn scalar<T>(
@@ -289,9 +349,24 @@ pub(crate) fn unknown_key(table: &'static Table, name: &str, place: &Place) -> P
         .map(|option| option.name)
         .filter(|name| !name.ends_with('*'));
     let elsewhere = || {
-        let tables = [&SERVER, &SERVER_OPTIONS, &CLIENT, &CLIENT_OPTIONS, &SERVICE];
-        tables
-            .into_iter()
+        let relay = [&SERVER, &SERVER_OPTIONS, &CLIENT, &CLIENT_OPTIONS, &SERVICE];
+        let proxy = [
+            &PROXY,
+            &ROUTE,
+            &UPSTREAM,
+            &LISTENER,
+            &PROXY_FILE,
+            &PROXY_OPTIONS,
+        ];
+        // What belongs together comes first.
+        let (near, far): (&[_], &[_]) = match relay.iter().any(|other| std::ptr::eq(*other, table))
+        {
+            true => (&relay, &proxy),
+            false => (&proxy, &relay),
+        };
+        near.iter()
+            .chain(far)
+            .copied()
             .find(|other| !std::ptr::eq(*other, table) && other.find(name).is_some())
     };
     match (nearest(name, names), elsewhere()) {
@@ -310,6 +385,18 @@ fn describe(table: &'static Table) -> &'static str {
         "one of the `services:` of a client"
     } else if std::ptr::eq(table, &SERVER) {
         "the top level of a server's file"
+    } else if std::ptr::eq(table, &PROXY) {
+        "`proxy:`"
+    } else if std::ptr::eq(table, &ROUTE) {
+        "one of the `routes:` of a proxy"
+    } else if std::ptr::eq(table, &UPSTREAM) {
+        "one of the `upstreams:` of a proxy"
+    } else if std::ptr::eq(table, &LISTENER) {
+        "one of the `listeners:` of a proxy"
+    } else if std::ptr::eq(table, &PROXY_OPTIONS) {
+        "`options:` of a proxy"
+    } else if std::ptr::eq(table, &PROXY_FILE) {
+        "the top level of a proxy's file"
     } else {
         "the top level of a client's file"
     }

@@ -14,7 +14,7 @@ use ipnet::IpNet;
 use regex::{Regex, RegexBuilder};
 use url::Url;
 
-use crate::checked::{HostName, Local, NameError, Page, Remote, Scheme};
+use crate::checked::{HostName, Local, NameError, Page, Remote, Scheme, ServerAddress};
 
 /// Why a text is not the value it should be.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -71,11 +71,20 @@ pub(crate) enum ValueError {
     NotChoice(String),
     #[error("{0}")]
     Name(#[from] NameError),
+    #[error("{0}")]
+    Route(#[from] route::BuildError),
+    #[error("{0}")]
+    Credential(#[from] route::CredentialError),
+    #[error("is not {0}")]
+    NotForm(&'static str),
 }
 
 impl ValueError {
     /// What to write instead.
     pub(crate) fn help(&self) -> Option<String> {
+        if let Self::Route(route::BuildError::Regex { at: Some(at), .. }) = self {
+            return Some(format!("look at character {} of the expression", at + 1));
+        }
         let text = match self {
             Self::NotBool => "write true or false",
             Self::NotDuration => "write numbers with units, as 90s, 5m, 1h30m or 100ms",
@@ -95,7 +104,9 @@ impl ValueError {
             Self::UserInfo => "leave out what stands before the @",
             Self::NotNetwork => "write it as 192.0.2.0/24, 192.0.2.7 or 2001:db8::/32",
             Self::NoScheme(example) | Self::UnknownScheme(_, example) => example,
-            Self::NoHost | Self::NoPort => "write it as SCHEME://HOST:PORT",
+            Self::NoHost | Self::NoPort => {
+                "write it as HOST:PORT, with SCHEME:// before it where it takes one"
+            }
             Self::UnwantedPath => "leave out what stands after the host and port",
             Self::NoSocketPath => "write it as unix:/run/app.sock",
             Self::UnknownPage => "gt has builtin:demo and builtin:status",
@@ -400,6 +411,43 @@ pub(crate) fn local(text: &str) -> Parsed<Local> {
         },
     })
 }
+
+/// A server of an upstream, and whether its address says TLS.
+pub(crate) fn server_address(text: &str) -> Parsed<(ServerAddress, Option<bool>)> {
+    if text.starts_with("unix:") {
+        return match local(text)? {
+            Local::Unix(path) => Ok((ServerAddress::Unix(path), None)),
+            _ => Err(ValueError::NoSocketPath),
+        };
+    }
+    let (rest, tls) = match text.split_once("://") {
+        Some((scheme, rest)) if scheme.eq_ignore_ascii_case("http") => (rest, Some(false)),
+        Some((scheme, rest)) if scheme.eq_ignore_ascii_case("https") => (rest, Some(true)),
+        Some((scheme, _)) => {
+            return Err(ValueError::UnknownScheme(scheme.into(), SERVER_EXAMPLE));
+        }
+        None => (text, None),
+    };
+    let (host, port, path) = authority(rest)?;
+    if !matches!(path, "" | "/") {
+        return Err(ValueError::UnwantedPath);
+    }
+    let port = match (port, tls) {
+        (Some(0), _) => return Err(ValueError::NotPort),
+        (Some(port), _) => port,
+        (None, Some(tls)) => {
+            if tls {
+                443
+            } else {
+                80
+            }
+        }
+        (None, None) => return Err(ValueError::NoPort),
+    };
+    Ok((ServerAddress::Host { host, port }, tls))
+}
+
+const SERVER_EXAMPLE: &str = "write HOST:PORT, http://HOST:PORT, https://HOST:PORT or unix:/PATH";
 
 /// `HOST[:PORT][/PATH]` (RFC 3986 §3.2): host without brackets, port, the rest.
 fn authority(text: &str) -> Parsed<(String, Option<u16>, &str)> {

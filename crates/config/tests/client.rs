@@ -371,3 +371,34 @@ fn bounds_are_told() {
         &["no service"],
     );
 }
+
+#[test]
+fn the_file_of_local_cert_is_looked_at_before_anybody_visits() {
+    let world = World::default()
+        .file("etc/ca.pem", "-----BEGIN CERTIFICATE-----\n")
+        .file("etc/key.pem", "-----BEGIN PRIVATE KEY-----\n");
+    let with = |local: &str, file: &str| {
+        world.client(&format!(
+            "options: {{id: a, secret: s, remote: 'tcp://h'}}\nservices: {{local: '{local}', hostPrefix: p, localCert: {file}}}"
+        ))
+    };
+    let client = with("https://h", "ca.pem").expect("it loads");
+    assert_eq!(
+        client.services[0].local_cert.as_deref(),
+        Some(std::path::Path::new("etc/ca.pem"))
+    );
+    refused(
+        with("https://h", "none.pem"),
+        &["the file of `localCert` cannot be read", "gt.yml:2:"],
+    );
+    refused(with("https://h", "key.pem"), &["holds no certificate"]);
+    let plain = with("http://h", "ca.pem").expect("it loads");
+    assert_eq!(plain.services[0].local_cert, None);
+    assert!(
+        plain.warnings[0]
+            .to_string()
+            .contains("`localCert` has no meaning for http://h:80"),
+        "{}",
+        plain.warnings[0]
+    );
+}

@@ -14,14 +14,16 @@ use common::World;
 use config::{
     Checked, System, check_text, load_path,
     options::{
-        CERTIFICATE, CLIENT, CLIENT_OPTIONS, HOST, Kind, Opt, SERVER, SERVER_OPTIONS, SERVICE,
-        Status, TCP, Table, USER,
+        APP, BACKEND, BASIC_AUTH, CERTIFICATE, CLIENT, CLIENT_OPTIONS, EDITS, EJECTION, FILES,
+        HEALTH, HOST, KEEP_ALIVE, Kind, LIMITS, LISTENER, Opt, PROXY, PROXY_FILE, PROXY_OPTIONS,
+        RATE_LIMIT, REDIRECT, RESPOND, REWRITE, ROUTE, SERVER, SERVER_ENTRY, SERVER_OPTIONS,
+        SERVICE, STICKY, Status, TCP, TIMEOUTS, Table, UPSTREAM, UPSTREAM_TLS, USER,
     },
     schema,
 };
 use serde_json::Value;
 
-const TABLES: [&Table; 9] = [
+const TABLES: [&Table; 32] = [
     &SERVER,
     &SERVER_OPTIONS,
     &USER,
@@ -31,7 +33,168 @@ const TABLES: [&Table; 9] = [
     &CLIENT,
     &CLIENT_OPTIONS,
     &SERVICE,
+    &PROXY_FILE,
+    &PROXY_OPTIONS,
+    &PROXY,
+    &LISTENER,
+    &UPSTREAM,
+    &SERVER_ENTRY,
+    &STICKY,
+    &UPSTREAM_TLS,
+    &KEEP_ALIVE,
+    &HEALTH,
+    &EJECTION,
+    &ROUTE,
+    &REDIRECT,
+    &RESPOND,
+    &FILES,
+    &REWRITE,
+    &EDITS,
+    &RATE_LIMIT,
+    &BASIC_AUTH,
+    &LIMITS,
+    &TIMEOUTS,
+    &APP,
+    &BACKEND,
 ];
+
+/// Where keys of a table go. Each basis has room for `KEY`.
+fn proxy_bases() -> Vec<(&'static Table, Vec<&'static str>)> {
+    vec![
+        (
+            &PROXY_OPTIONS,
+            vec![
+                "options: {KEY}\nproxy: {listeners: {addr: 1}, routes: {to: 'h:1'}}",
+                "options: {listen: 1, to: 'h:1', certFile: c, KEY}",
+                "options: {listen: 1, to: 'h:1', keyFile: k, KEY}",
+            ],
+        ),
+        (
+            &PROXY,
+            vec![
+                "proxy: {listeners: {addr: 1}, routes: {to: 'h:1'}, trustedProxies: 10.0.0.1, KEY}",
+                "proxy: {KEY}",
+            ],
+        ),
+        (
+            &LISTENER,
+            vec![
+                "proxy: {listeners: {addr: 1, certFile: c, keyFile: k, clientCA: c, KEY}, routes: {to: 'h:1'}}",
+                "proxy: {listeners: {KEY}, routes: {to: 'h:1'}}",
+            ],
+        ),
+        (
+            &UPSTREAM,
+            vec![
+                "proxy: {listeners: {addr: 1}, routes: {to: u}, upstreams: {u: {servers: 'h:1', balance: hash, KEY}}}",
+                "proxy: {listeners: {addr: 1}, routes: {to: u}, upstreams: {u: {servers: 'h:1', KEY}}}",
+            ],
+        ),
+        (
+            &SERVER_ENTRY,
+            vec![
+                "proxy: {listeners: {addr: 1}, routes: {to: u}, upstreams: {u: {servers: [{addr: 'h:1', KEY}, 'g:1']}}}",
+            ],
+        ),
+        (
+            &STICKY,
+            vec![
+                "proxy: {listeners: {addr: 1}, routes: {to: u}, upstreams: {u: {servers: 'h:1', sticky: {KEY}}}}",
+            ],
+        ),
+        (
+            &UPSTREAM_TLS,
+            vec![
+                "proxy: {listeners: {addr: 1}, routes: {to: u}, upstreams: {u: {servers: 'h:1', tls: {KEY}}}}",
+            ],
+        ),
+        (
+            &KEEP_ALIVE,
+            vec![
+                "proxy: {listeners: {addr: 1}, routes: {to: u}, upstreams: {u: {servers: 'h:1', keepAlive: {KEY}}}}",
+            ],
+        ),
+        (
+            &HEALTH,
+            vec![
+                "proxy: {listeners: {addr: 1}, routes: {to: u}, upstreams: {u: {servers: 'h:1', health: {type: http, KEY}}}}",
+                "proxy: {listeners: {addr: 1}, routes: {to: u}, upstreams: {u: {servers: 'h:1', health: {KEY}}}}",
+            ],
+        ),
+        (
+            &EJECTION,
+            vec![
+                "proxy: {listeners: {addr: 1}, routes: {to: u}, upstreams: {u: {servers: 'h:1', ejection: {KEY}}}}",
+            ],
+        ),
+        (
+            &ROUTE,
+            vec![
+                "proxy: {listeners: {addr: 1}, routes: {path: /x, to: 'h:1', KEY}}",
+                "proxy: {listeners: {addr: 1}, routes: {to: 'h:1', KEY}}",
+                "proxy: {listeners: {addr: 1}, routes: {KEY}}",
+            ],
+        ),
+        (
+            &REDIRECT,
+            vec!["proxy: {listeners: {addr: 1}, routes: {redirect: {to: /, KEY}}}"],
+        ),
+        (
+            &RESPOND,
+            vec!["proxy: {listeners: {addr: 1}, routes: {respond: {body: x, KEY}}}"],
+        ),
+        (
+            &FILES,
+            vec!["proxy: {listeners: {addr: 1}, routes: {files: {root: /srv, KEY}}}"],
+        ),
+        (
+            &REWRITE,
+            vec![
+                "proxy: {listeners: {addr: 1}, routes: {path: /x, to: 'h:1', rewrite: {regex: a, KEY}}}",
+            ],
+        ),
+        (
+            &EDITS,
+            vec!["proxy: {listeners: {addr: 1}, routes: {to: 'h:1', requestHeaders: {KEY}}}"],
+        ),
+        (
+            &RATE_LIMIT,
+            vec![
+                "proxy: {listeners: {addr: 1}, routes: {to: 'h:1', rateLimit: {requests: 100, KEY}}}",
+            ],
+        ),
+        (
+            &BASIC_AUTH,
+            vec![
+                "proxy: {listeners: {addr: 1}, routes: {to: 'h:1', basicAuth: {passwords: {a: b}, KEY}}}",
+            ],
+        ),
+        (
+            &LIMITS,
+            vec!["proxy: {listeners: {addr: 1}, routes: {to: 'h:1', limits: {KEY}}}"],
+        ),
+        (
+            &TIMEOUTS,
+            vec!["proxy: {listeners: {addr: 1}, routes: {to: 'h:1', timeouts: {KEY}}}"],
+        ),
+        (
+            &APP,
+            vec![
+                "apps: {listen: 1, backends: {host: 'h:1'}, KEY}",
+                "apps: {listen: 1, certFile: c, backends: {host: 'h:1'}, KEY}",
+                "apps: {listen: 1, keyFile: k, backends: {host: 'h:1'}, KEY}",
+                "apps: {KEY}",
+            ],
+        ),
+        (
+            &BACKEND,
+            vec![
+                "apps: {listen: 1, backends: {host: 'h:1', health_check_uri: /x, KEY}}",
+                "apps: {listen: 1, backends: {KEY}}",
+            ],
+        ),
+    ]
+}
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -52,9 +215,11 @@ fn examples() -> Vec<PathBuf> {
 
 /// The YAML blocks of the documentation that are whole files.
 fn documented() -> Vec<String> {
-    let text = fs::read_to_string(root().join("docs/configuration.md"))
-        .expect("the documentation is committed");
-    let blocks: Vec<_> = text
+    let read = |name: &str| fs::read_to_string(root().join(name));
+    let [configuration, migrating] = ["docs/configuration.md", "docs/migrating.md"]
+        .map(|name| read(name).expect("the documentation is committed"));
+    assert!(migrating.matches("```yaml\n").count() >= 10);
+    let blocks: Vec<_> = (configuration + &migrating)
         .split("```yaml\n")
         .skip(1)
         .map(|rest| rest.split("```").next().unwrap_or_default().to_string())
@@ -96,10 +261,19 @@ fn every_example_loads() {
 fn every_documented_file_loads() {
     let world = World::default()
         .file("users.yml", "id3: {secret: s}")
+        .file("/etc/gt/chain.pem", "")
+        .file("/etc/gt/key.pem", "")
+        .file(
+            "/etc/gt/users",
+            "ann:$2y$04$wXSYmw5a1qkJ0X9lXyJmSuFcsVVKwI1Tk7cvGJ3XOpnc9jmEvCqDq",
+        )
         .file("/run/secrets/gt", "s");
     for text in documented() {
-        check_text(Path::new("doc.yml"), &text, None, &world)
+        let checked = check_text(Path::new("doc.yml"), &text, None, &world)
             .unwrap_or_else(|e| panic!("{e}\n{text}"));
+        if let Checked::Proxy(proxy) = checked {
+            assert_eq!(proxy.warnings, [], "{text}");
+        }
     }
 }
 
@@ -124,6 +298,10 @@ fn the_schema_accepts_what_loads_and_refuses_what_does_not() {
         "services: [{local: http://h, basicAuth: x}]",
         "services: [{local: h}]",
         "users: {a: {spede: 1}}",
+        "proxy: {listeners: {adr: 80}}",
+        "proxy: {routes: {to: 'h:1', retries: many}}",
+        "proxy: {upstreams: {u: {balance: best}}}",
+        "proxy: {routes: {redirect: {status: 200}}}",
         "unknown: 1",
         "[]",
     ] {
@@ -191,33 +369,44 @@ fn every_default_is_what_the_absent_option_means() {
         "options: {addr: 1, id: a, secret: s}\nhost: {KEY}",
         "",
     );
+    for (table, bases) in proxy_bases() {
+        for option in table.options {
+            let free = bases
+                .iter()
+                .find(|basis| !basis.contains(&format!("{}:", option.name)));
+            // A key that stands in every basis has no default.
+            if let Some(basis) = free {
+                compare_one(option, basis, "");
+            }
+        }
+    }
 }
 
 fn compare(table: &Table, basis: &str, absent: &str) {
+    for option in table.options {
+        compare_one(option, basis, absent);
+    }
+}
+
+fn compare_one(option: &Opt, basis: &str, absent: &str) {
+    if option.status != Status::Built || option.default.is_empty() {
+        return;
+    }
     let load = |key: &str| {
         let text = basis.replace("KEY", key);
-        let checked = check_text(Path::new("x.yml"), &text, None, &World::default())
-            .unwrap_or_else(|e| panic!("{e}"));
+        let world = World::default().file("c", "").file("k", "");
+        let checked = check_text(Path::new("x.yml"), &text, None, &world)
+            .unwrap_or_else(|e| panic!("{e}\n{text}"));
         format!("{checked:?}").replace("level: Some(Info)", "level: None")
     };
-    for option in table
-        .options
-        .iter()
-        .filter(|option| option.status == Status::Built && !option.default.is_empty())
-    {
-        let written = load(&format!("{}: {}", option.name, option.default));
-        assert_eq!(
-            written,
-            load(absent),
-            "{} = {}",
-            option.name,
-            option.default
-        );
-    }
+    let written = load(&format!("{}: '{}'", option.name, option.default));
+    let (name, default) = (option.name, option.default);
+    assert_eq!(written, load(absent), "{name} = {default}");
 }
 
 #[test]
 fn every_option_has_an_effect() {
+    let mut idle = Vec::new();
     let server = "options: {addr: 1, tlsAddr: 2, certFile: c, keyFile: k, apiAddr: 3, allowAnyClient: true, KEY}";
     let client = "options: {remote: 'tcp://h', KEY}\nservices: {local: 'http://h'}";
     let known = "options: {id: a, remote: 'tcp://h', KEY}\nservices: {local: 'http://h'}";
@@ -238,7 +427,10 @@ fn every_option_has_an_effect() {
             &HOST,
             vec!["options: {addr: 1, id: a, secret: s}\nhost: {KEY}"],
         ),
-    ] {
+    ]
+    .into_iter()
+    .chain(proxy_bases())
+    {
         for option in table
             .options
             .iter()
@@ -246,6 +438,8 @@ fn every_option_has_an_effect() {
         {
             let world = World::default()
                 .file("/run/secrets/gt", "s")
+                .file("c", "")
+                .file("k", "")
                 .file("users.yml", "u: {secret: s}");
             let load = |basis: &str, key: &str| {
                 check_text(Path::new("x.yml"), &basis.replace("KEY", key), None, &world)
@@ -258,9 +452,12 @@ fn every_option_has_an_effect() {
                 basis.contains(&format!("{}:", option.name))
                     || load(basis, &written) != load(basis, "")
             });
-            assert!(effect, "{written} changes nothing");
+            if !effect {
+                idle.push(format!("{} of {}", written, table.name));
+            }
         }
     }
+    assert!(idle.is_empty(), "these change nothing: {idle:#?}");
 }
 
 #[test]
@@ -373,6 +570,12 @@ fn value(kind: Kind) -> String {
         Kind::Section(table) => format!("mapping: {}", table.name),
         Kind::Named(table) => format!("mapping of ids to: {}", table.name),
         Kind::NamedOrPath(table) => format!("path, or mapping of ids to: {}", table.name),
+        Kind::Short(table) => {
+            format!("{}, or mapping: {}", table.options[0].name, table.name)
+        }
+        Kind::Fields => "mapping of header names to texts".into(),
+        Kind::Secrets => "mapping of names to secrets".into(),
+        Kind::Form(form) => form.what.into(),
         Kind::Any => "not looked at".into(),
     }
 }
@@ -384,7 +587,11 @@ fn example(option: &Opt) -> String {
         (_, "logFile") => "/var/log/gt.log",
         (_, "identity") => "/var/lib/gt/identity.yml",
         (_, "logLevel") => "debug",
+        (Kind::Bool, _) if option.default == "true" => "false",
         (Kind::Bool, _) => "true",
+        (Kind::Count { .. }, "failures") => "3",
+        (Kind::Duration { .. }, "idle") => "4s",
+        (Kind::Duration { .. }, "time") => "1m",
         (Kind::Count { .. }, _) => "5",
         (Kind::Duration { .. }, _) => "30s",
         (Kind::Speed, _) => "1MiB",
@@ -413,8 +620,39 @@ fn example(option: &Opt) -> String {
             "certificate" => "{certFile: c.pem, keyFile: k.pem}",
             "service" => "{local: 'http://127.0.0.1:3000'}",
             "server options" => "{addr: 8080}",
+            "proxy options" => "{listen: 8080, to: '127.0.0.1:3000'}",
+            "proxy" => "{listeners: {addr: 8080}, routes: {to: '127.0.0.1:3000'}}",
+            "listener" => "{addr: 8080}",
+            "route" => "{host: example.com, to: '127.0.0.1:3000'}",
+            "app" => "{listen: 8080, backends: {host: '127.0.0.1:3000'}}",
+            "backend" => "{host: '127.0.0.1:3000'}",
+            "upstream tls" => "{serverName: app.internal}",
+            "keep-alive" => "{idle: 4s}",
+            "health check" => "{path: /health}",
+            "ejection" => "{failures: 3}",
+            "response" => "{status: 503, body: later}",
+            "rewrite" => "{prefix: /v2}",
+            "header changes" => "{remove: Server}",
+            "rate limit" => "{requests: 10}",
+            "basic auth" => "{passwords: {ann: {file: /run/secrets/gt}}}",
+            "limits" => "{body: 10MiB}",
+            "timeouts" => "{response: 5m}",
             _ => "{id: web}",
         },
+        (Kind::Form(_), "cookie") => "session",
+        (Kind::Form(_), "name") => "app",
+        (Kind::Form(_), "http_host") => "api.example.com",
+        (Kind::Form(form), _) => form.example,
+        (Kind::Short(table), _) => match table.name {
+            "upstream server" => "[127.0.0.1:3000, 127.0.0.1:3001]",
+            "sticky cookie" => "{cookie: session}",
+            "redirect" => "'https://{host}{uri}'",
+            _ => "/srv/www",
+        },
+        (Kind::Fields, "headers") => "{x-beta: 'yes'}",
+        (Kind::Fields, _) => "{X-Visitor: '{clientIp}'}",
+        (Kind::Secrets, _) => "{ann: {file: /run/secrets/gt}}",
+        (Kind::Named(table), _) if table.name == "upstream" => "{app: {servers: '127.0.0.1:3000'}}",
         (Kind::NamedOrPath(_), _) => "users.yml",
         (Kind::Named(_), _) => "{web: {secret: TEXT}}",
         (Kind::Any, _) => "",

@@ -345,3 +345,50 @@ fn a_flag_can_switch_off_what_the_file_switches_on() {
         .expect("it loads");
     assert!(!server.allow_any_client && server.listeners.plain.is_none());
 }
+
+#[test]
+fn the_password_and_the_names_of_the_api_are_read() {
+    let world = World::default().file("etc/password", "from a file\n");
+    let api = |options: &str| {
+        let text = format!("options: {{addr: 80, id: a, secret: s, apiAddr: 9000, {options}}}");
+        let server = world.server(&text)?;
+        server.listeners.api.ok_or_else(|| "no API".to_owned())
+    };
+    let plain = api("apiHosts: [gt.example.com, GT2.example.com]").expect("it loads");
+    assert!(plain.password.is_none());
+    let names: Vec<_> = plain.hosts.iter().map(|host| host.as_str()).collect();
+    assert_eq!(names, ["gt.example.com", "gt2.example.com"]);
+    for option in [
+        "apiPassword: {file: password}",
+        "apiPasswordFile: password",
+        "apiPassword: from a file",
+    ] {
+        let password = api(option).expect("it loads").password;
+        assert_eq!(
+            password.as_ref().map(|password| password.expose()),
+            Some("from a file"),
+            "{option}"
+        );
+    }
+    refused(
+        api("apiPassword: a, apiPasswordFile: password"),
+        &["`apiPassword` and `apiPasswordFile` are both given"],
+    );
+    refused(
+        api("apiPassword: [a]"),
+        &["`apiPassword` takes a single value"],
+    );
+    refused(api("apiHosts: 'gt.example.com:80'"), &["apiHosts"]);
+}
+
+#[test]
+fn connections_that_wait_are_bounded_and_0_is_no_limit() {
+    let pending = |options: &str| {
+        let text = format!("options: {{addr: 80, id: a, secret: s{options}}}");
+        World::default().server(&text).expect("it loads").pending
+    };
+    let default = pending("");
+    assert_eq!((default.total, default.per_address), (16_384, 1024));
+    let given = pending(", pendingConnections: 0, pendingPerAddress: 7");
+    assert_eq!((given.total, given.per_address), (0, 7));
+}

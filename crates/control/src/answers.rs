@@ -8,7 +8,7 @@ use hyper::{
 };
 use page::{HTML, TEXT, answer as respond, document};
 
-use crate::{Source, metrics, status};
+use crate::{Source, access::Refused, metrics, status};
 
 /// The answer to a request for `path`; the body of a HEAD is left out by the connection.
 pub(crate) fn answer(source: &Source, method: &Method, path: &str) -> Response<Full<Bytes>> {
@@ -35,9 +35,36 @@ pub(crate) fn answer(source: &Source, method: &Method, path: &str) -> Response<F
     make(source)
 }
 
+/// The answer to a request that is not let in.
+pub(crate) fn refusal(refused: Refused) -> Response<Full<Bytes>> {
+    let (status, text) = match refused {
+        Refused::Name => (
+            StatusCode::FORBIDDEN,
+            "The API does not answer to this host name. Ask it as localhost or by its IP address, or add the name to apiHosts.\n",
+        ),
+        Refused::NoPassword => (
+            StatusCode::UNAUTHORIZED,
+            "The API asks for a password (apiPassword): as Basic, with any user name, or as Bearer.\n",
+        ),
+        Refused::WrongPassword => (
+            StatusCode::UNAUTHORIZED,
+            "The password is wrong (apiPassword).\n",
+        ),
+    };
+    let mut response = respond(status, TEXT, text);
+    if status == StatusCode::UNAUTHORIZED {
+        let challenge = HeaderValue::from_static("Basic realm=\"gt\", charset=\"UTF-8\"");
+        let headers = response.headers_mut();
+        headers.insert(header::WWW_AUTHENTICATE, challenge);
+        headers.append(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    }
+    response
+}
+
 fn health(source: &Source) -> Response<Full<Bytes>> {
     let problem = match source {
         Source::Server(server) => server.is_stopping().then_some("stopping\n"),
+        Source::Proxy(proxy) => proxy.is_stopping().then_some("stopping\n"),
         Source::Client(client) => match client.status() {
             status if status.stopping => Some("stopping\n"),
             status if status.links == 0 => Some("no link to a server\n"),

@@ -18,7 +18,11 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use crate::{Source, answers};
+use crate::{
+    Source,
+    access::{Access, Refused},
+    answers,
+};
 
 /// Why an API did not start. Nothing is left listening.
 #[derive(Debug, thiserror::Error)]
@@ -58,21 +62,42 @@ impl Api {
     /// # Errors
     /// [`ApiError`]; every text names `apiAddr`.
     pub fn start(listener: &config::ApiListener, source: Source) -> Result<Self, ApiError> {
+        Self::start_on(listener, source, &net::OwnSockets)
+    }
+
+    /// As [`Api::start`], with a socket of `sockets`.
+    ///
+    /// # Errors
+    /// [`ApiError`].
+    pub fn start_on(
+        listener: &config::ApiListener,
+        source: Source,
+        sockets: &dyn net::ListenSource,
+    ) -> Result<Self, ApiError> {
         let address = listener.addr;
         let failed = |error| ApiError::Listen { address, error };
         let tls = listener.certificate.as_ref().map(acceptor).transpose()?;
         let thread = Workers::start(1, "gt-api").map_err(ApiError::Thread)?;
-        let sockets = net::listen_tcp_group(address, 1).map_err(failed)?;
+        let sockets = sockets.tcp("apiAddr", address, 1).map_err(failed)?;
         let (Some(socket), Some(handle)) = (sockets.into_iter().next(), thread.handles().first())
         else {
             return Err(ApiError::Thread(io::ErrorKind::Other.into()));
         };
         let address = socket.local_addr().map_err(failed)?;
         let encrypted = tls.is_some();
-        let _ = handle.spawn(move || accept(socket, Site { tls, source }));
+        let site = Site {
+            tls,
+            source,
+            access: Access::new(listener),
+        };
+        let _ = handle.spawn(move || accept(socket, site));
         tracing::info!(option = "apiAddr", %address, encrypted, "listening");
         if !address.ip().is_loopback() && !encrypted {
-            tracing::warn!(%address, "the API is not encrypted and can be read by anyone who reaches this address");
+            if listener.password.is_none() {
+                tracing::warn!(%address, "the API is not encrypted and can be read by anyone who reaches this address");
+            } else {
+                tracing::warn!(%address, "the API is not encrypted: its password can be read on the way");
+            }
         }
         Ok(Self {
             address,
@@ -101,6 +126,7 @@ fn acceptor(files: &config::Certificate) -> Result<TlsAcceptor, ApiError> {
 struct Site {
     tls: Option<TlsAcceptor>,
     source: Source,
+    access: Access,
 }
 
 async fn accept(listener: std::net::TcpListener, site: Site) {
@@ -145,9 +171,18 @@ impl Site {
     }
 
     async fn serve(&self, stream: Stream) {
-        let answer = |request: Request<Incoming>| {
-            let answer = answers::answer(&self.source, request.method(), request.uri().path());
-            std::future::ready(Ok::<_, Infallible>(answer))
+        let answer = async |request: Request<Incoming>| {
+            let (uri, headers) = (request.uri(), request.headers());
+            let answer = match self.access.check(uri, headers) {
+                Ok(()) => answers::answer(&self.source, request.method(), uri.path()),
+                Err(refused) => {
+                    if refused == Refused::WrongPassword {
+                        sleep(GUESS).await;
+                    }
+                    answers::refusal(refused)
+                }
+            };
+            Ok::<_, Infallible>(answer)
         };
         let mut connection = pin!(
             http1::Builder::new()
@@ -175,5 +210,7 @@ const MOST_CONNECTIONS: usize = 64;
 /// For a TLS handshake, for the head of a request, between requests.
 const SILENCE: Duration = Duration::from_secs(10);
 const LIFE: Duration = Duration::from_secs(60);
+/// What a wrong password costs; with the bound of connections at most 64 guesses a second.
+const GUESS: Duration = Duration::from_secs(1);
 /// For request heads; also what one answer may hold unsent beyond itself.
 const BUFFER: usize = 16 << 10;

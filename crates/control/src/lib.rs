@@ -1,9 +1,9 @@
 //! The control plane: what looks at the data plane and never carries a visitor. For now the API of `apiAddr`.
 //!
 //! ```text
-//!  a request ─► api (listener, TLS, limits; a thread of its own) ─► answers (which path) ─► metrics | status
-//!                                                                                               ▲
-//!                           server::Observer, agent::Observer (counters that data threads write) ┘
+//!  a request ─► api (listener, TLS, limits; a thread of its own) ─► access (name, password) ─► answers (which path) ─► metrics | status
+//!                                                                                                                          ▲
+//!                                                      server::Observer, agent::Observer (counters that data threads write) ┘
 //! ```
 //!
 //! The API only reads: nothing can be changed through it, and it holds no secrets and no visitors' addresses. It tells ids, service
@@ -17,12 +17,13 @@
 //!     config::Id::new("id")?,
 //!     config::Secret::new("secret")?,
 //! ))?;
-//! let listener = config::ApiListener { addr: "127.0.0.1:0".parse()?, certificate: None };
+//! let listener = config::ApiListener::new("127.0.0.1:0".parse()?);
 //! let api = control::Api::start(&listener, control::Source::Client(client.observer()))?;
 //! assert!(api.address().ip().is_loopback());
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod access;
 mod answers;
 mod api;
 mod metrics;
@@ -38,4 +39,6 @@ pub enum Source {
     Server(server::Observer),
     /// A relay client.
     Client(agent::Observer),
+    /// A reverse proxy.
+    Proxy(proxy::Observer),
 }

@@ -25,6 +25,7 @@ pub(crate) fn text(source: &Source) -> String {
     match source {
         Source::Server(server) => of_server(&mut out, &server.snapshot()),
         Source::Client(client) => of_client(&mut out, &client.status()),
+        Source::Proxy(proxy) => of_proxy(&mut out, proxy),
     }
     of_process(&mut out);
     out.text
@@ -120,6 +121,18 @@ fn of_services(out: &mut Exposition, snapshot: &Snapshot) {
             ];
             family.sample(&labels, value);
         }
+    }
+}
+
+fn of_proxy(out: &mut Exposition, proxy: &proxy::Observer) {
+    out.single(
+        "gt_uptime_seconds",
+        "gauge",
+        UPTIME,
+        proxy.uptime().as_secs_f64(),
+    );
+    for (name, help, kind, value) in proxy.metrics() {
+        out.single(&format!("gt_{name}"), kind, help, value);
     }
 }
 

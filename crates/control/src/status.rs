@@ -14,6 +14,7 @@ pub(crate) fn json(source: &Source) -> String {
     let text = match source {
         Source::Server(server) => serde_json::to_string(&ServerStatus::new(&server.snapshot())),
         Source::Client(client) => serde_json::to_string(&ClientStatus::new(&client.status())),
+        Source::Proxy(proxy) => serde_json::to_string(&ProxyStatus::new(proxy)),
     };
     // Nothing in it can fail: every key is a string.
     text.unwrap_or_default() + "\n"
@@ -31,7 +32,24 @@ pub(crate) fn page(source: &Source) -> (&'static str, String) {
             let body = agent::status_page(&client.status()) + LINKS;
             ("gt client", body)
         }
+        Source::Proxy(proxy) => ("gt proxy", proxy_page(proxy) + LINKS),
     }
+}
+
+fn proxy_page(proxy: &proxy::Observer) -> String {
+    let row = |(name, help, _, value): (&str, &str, &str, u64)| {
+        format!("<tr><td>{}<td>{}<td>{value}", escape(name), escape(help))
+    };
+    let state = if proxy.is_stopping() {
+        "<p>The proxy is about to stop.</p>"
+    } else {
+        "<p class=\"ok\">The proxy works.</p>"
+    };
+    format!(
+        "{state}<p>Up for {}.</p><h2>Counters</h2><table><tr><th>Name<th>Meaning<th>Value{}</table>",
+        page::duration(proxy.uptime()),
+        proxy.metrics().into_iter().map(row).collect::<String>(),
+    )
 }
 
 fn clients_table(snapshot: &Snapshot) -> String {
@@ -68,6 +86,34 @@ struct ServerStatus<'a> {
     metrics: BTreeMap<&'a str, u64>,
     clients: Vec<Client<'a>>,
     sessions: Vec<Session<'a>>,
+}
+
+#[derive(Serialize)]
+struct ProxyStatus {
+    role: &'static str,
+    version: &'static str,
+    uptime_seconds: f64,
+    stopping: bool,
+    listeners: Vec<Listener>,
+    metrics: BTreeMap<&'static str, u64>,
+}
+
+impl ProxyStatus {
+    fn new(proxy: &proxy::Observer) -> Self {
+        let listener = |address: &std::net::SocketAddr| Listener {
+            option: "listeners",
+            address: address.to_string(),
+        };
+        let metrics = proxy.metrics().into_iter();
+        Self {
+            role: "proxy",
+            version: env!("CARGO_PKG_VERSION"),
+            uptime_seconds: proxy.uptime().as_secs_f64(),
+            stopping: proxy.is_stopping(),
+            listeners: proxy.addresses().iter().map(listener).collect(),
+            metrics: metrics.map(|(name, _, _, value)| (name, value)).collect(),
+        }
+    }
 }
 
 #[derive(Serialize)]

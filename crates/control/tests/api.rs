@@ -274,11 +274,11 @@ fn connections_are_bounded_in_number_and_in_silence() {
     let mut silent: Vec<_> = (0..64).map(|_| connect(server.api.address())).collect();
     // The first is known to be served only when it has been answered.
     silent[63]
-        .write_all(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+        .write_all(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
         .expect("sent");
     silent[63].read_exact(&mut [0; 15]).expect("an answer");
     let mut late = connect(server.api.address());
-    late.write_all(b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    late.write_all(b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         .expect("sent");
     late.set_read_timeout(Some(Duration::from_millis(300)))
         .expect("a time limit");
@@ -346,10 +346,7 @@ fn with_a_certificate_it_speaks_https_only() {
 fn what_cannot_start_names_the_option() {
     let server = server();
     let source = || Source::Server(server.server.observer());
-    let taken = ApiListener {
-        addr: server.address,
-        certificate: None,
-    };
+    let taken = ApiListener::new(server.address);
     let error = Api::start(&taken, source())
         .expect_err("a taken address")
         .to_string();
@@ -406,4 +403,70 @@ fn certificate(folder: &std::path::Path) -> Certificate {
     fs::write(&files.cert_file, made.cert.pem()).expect("written");
     fs::write(&files.key_file, made.signing_key.serialize_pem()).expect("written");
     files
+}
+
+#[test]
+fn a_name_of_a_stranger_is_refused_on_every_path() {
+    let server = server();
+    for path in ["/", "/metrics", "/status", "/health", "/nothing"] {
+        let answer = request(server.api.address(), "GET", path, "evil.example.com");
+        assert_eq!(answer.status, 403, "{path}");
+        assert!(answer.body.contains("apiHosts"), "{}", answer.body);
+        let itself = server.api.address().to_string();
+        let answer = request(server.api.address(), "GET", path, &itself);
+        assert_ne!(answer.status, 403, "{path}");
+    }
+    let listener = ApiListener {
+        hosts: vec![config::HostName::new("gt.example.com").expect("a name")],
+        ..ApiListener::new(SocketAddr::from(([127, 0, 0, 1], 0)))
+    };
+    let api = Api::start(&listener, Source::Server(server.server.observer())).expect("an API");
+    let answer = request(api.address(), "GET", "/health", "GT.example.com:1234");
+    assert_eq!(answer.status, 200);
+}
+
+#[test]
+fn a_password_is_needed_on_every_path_and_wrong_ones_take_time() {
+    let server = server();
+    let listener = ApiListener {
+        password: config::Secret::new("open sesame").ok(),
+        ..ApiListener::new(SocketAddr::from(([127, 0, 0, 1], 0)))
+    };
+    let api = Api::start(&listener, Source::Server(server.server.observer())).expect("an API");
+    let ask = |path: &str, credentials: &str| {
+        let mut stream = connect(api.address());
+        let text = format!(
+            "GET {path} HTTP/1.1\r\nHost: localhost\r\n{credentials}Connection: close\r\n\r\n"
+        );
+        stream.write_all(text.as_bytes()).expect("sent");
+        let mut bytes = Vec::new();
+        stream.read_to_end(&mut bytes).expect("an answer");
+        Answer::parse(&bytes)
+    };
+    for path in ["/", "/metrics", "/status", "/health", "/nothing"] {
+        let answer = ask(path, "");
+        assert_eq!(answer.status, 401, "{path}");
+        assert!(
+            answer.head.contains("www-authenticate: basic realm"),
+            "{}",
+            answer.head
+        );
+        assert!(answer.body.contains("apiPassword"), "{}", answer.body);
+    }
+    let began = Instant::now();
+    let answer = ask("/metrics", "Authorization: Bearer sesame\r\n");
+    assert_eq!(answer.status, 401);
+    assert!(
+        began.elapsed() >= Duration::from_millis(900),
+        "{:?}",
+        began.elapsed()
+    );
+    assert!(!answer.body.contains("gt_"), "{}", answer.body);
+    // "monitoring:open sesame"
+    let basic = "Authorization: Basic bW9uaXRvcmluZzpvcGVuIHNlc2FtZQ==\r\n";
+    assert_eq!(ask("/metrics", basic).status, 200);
+    assert_eq!(
+        ask("/health", "Authorization: Bearer open sesame\r\n").status,
+        200
+    );
 }

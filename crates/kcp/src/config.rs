@@ -66,6 +66,20 @@ impl Mode {
     }
 }
 
+/// What decides how much is sent, beside the windows. Both speak the same protocol: each end chooses for itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Control {
+    /// kcp-go's rules: [`Mode`] says whether there is a congestion window; without it, as much is sent at once as the windows
+    /// let through, and two overtaking segments make a loss.
+    #[default]
+    Classic,
+    /// Sending is paced at the bandwidth that the path was measured to have, and what is out is bounded by what it holds;
+    /// losses are told by time, so that reordering does not look like loss. For bulk data on paths that are shared, or lose
+    /// packets, or hold much. [`Mode::congestion_control`] and [`Mode::resend`] have no meaning then. The windows must be
+    /// larger than bandwidth × round trip, several times so on lossy paths.
+    Paced,
+}
+
 /// How many data packets make a FEC group, and how many parity packets follow it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Shards {
@@ -115,6 +129,8 @@ impl Shards {
 pub struct Config {
     /// How eagerly it works.
     pub mode: Mode,
+    /// What decides how much is sent.
+    pub control: Control,
     /// Most segments in flight, 1 to 65535. Twice as many are taken from the application.
     pub send_window: u32,
     /// Most segments received and not read, 1 to 65535.
@@ -141,6 +157,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             mode: Mode::CLASSIC,
+            control: Control::Classic,
             send_window: 32,
             recv_window: 32,
             mtu: MTU_DEFAULT,

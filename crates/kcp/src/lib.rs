@@ -30,12 +30,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # What a compatible session does not protect from
-//!
-//! The wire format is fixed by what peers speak. Except with `aes-128-gcm` packets are not authenticated, so whoever can
-//! write to the path can forge them; with every cipher an observer can replay old ones; the key is shared by all
-//! sessions and has no forward secrecy; there is no handshake, so a datagram with a forged source address makes a
-//! listener keep a session until the application closes it. Secrets belong inside a protocol that authenticates, such as TLS.
+#![doc = include_str!("../README.md")]
 
 pub mod arq;
 mod config;
@@ -49,7 +44,7 @@ mod time;
 pub mod udp;
 
 pub use self::{
-    config::{Config, MTU_DEFAULT, MTU_MAX, Mode, Shards},
+    config::{Config, Control, MTU_DEFAULT, MTU_MAX, Mode, Shards},
     counters::Counters,
     error::{ConfigError, InputError, SendError},
     pipeline::{Peek, Pipeline},

@@ -155,6 +155,14 @@ impl Pipeline {
 
     /// Writes the next datagram into `out`, which must hold the configuration's MTU, and gives its length.
     pub fn poll_transmit(&mut self, now: Time, out: &mut [u8]) -> Option<usize> {
+        let length = self.poll_unsealed(now, out)?;
+        self.seal_batch(out.get_mut(..length)?, length);
+        Some(length)
+    }
+
+    /// As [`Self::poll_transmit`], but leaves the datagram to [`Self::seal_batch`], which is faster for several at a time.
+    /// It must not be sent before.
+    pub fn poll_unsealed(&mut self, now: Time, out: &mut [u8]) -> Option<usize> {
         let head = self.seal.head_len();
         let out = out.get_mut(..self.mtu)?;
         let length = match self.poll_parity(&mut out[head..]) {
@@ -165,12 +173,16 @@ impl Pipeline {
             },
         };
         let length = head + length + self.seal.tail_len();
-        let packet = out.get_mut(..length)?;
-        self.seal.seal(packet, self.nonces.next_nonce());
         let counters = &mut self.arq.counters;
         counters.out_pkts += 1;
         counters.out_bytes += length as u64;
-        Some(length)
+        (length <= out.len()).then_some(length)
+    }
+
+    /// Seals datagrams of [`Self::poll_unsealed`] that lie one behind the other, each of `size` bytes, the last one
+    /// possibly shorter. In any order and grouping, but each once.
+    pub fn seal_batch(&mut self, datagrams: &mut [u8], size: usize) {
+        self.seal.seal_batch(datagrams, size, &mut self.nonces);
     }
 
     fn poll_parity(&mut self, out: &mut [u8]) -> Option<usize> {
@@ -215,6 +227,11 @@ impl Pipeline {
     /// Acts on the deadlines that have passed.
     pub fn handle_timeout(&mut self, now: Time) {
         self.arq.handle_timeout(now);
+    }
+
+    /// See [`Arq::answer_now`].
+    pub fn answer_now(&mut self, now: Time) {
+        self.arq.answer_now(now);
     }
 
     /// See [`Arq::write`].

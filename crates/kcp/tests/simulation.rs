@@ -5,7 +5,7 @@ mod sim;
 use std::{sync::Arc, time::Duration};
 
 use kcp::{
-    Config, Mode, Shards,
+    Config, Control, Mode, Shards,
     seal::{Cipher, Seal, derive_key},
 };
 use sim::{Path, Random, Replay, World, seeds};
@@ -23,6 +23,7 @@ fn config(random: &mut Random, fec: Option<Shards>) -> Config {
             Mode::FAST3,
             Mode::CLASSIC,
         ]),
+        control: random.pick(&[Control::Classic, Control::Classic, Control::Paced]),
         send_window: random.pick(&[2, 32, 128, 1024]),
         recv_window: random.pick(&[2, 32, 128, 1024]),
         mtu: random.pick(&[200, 576, 1350, 1400, 1500]),
@@ -60,6 +61,7 @@ fn every_byte_arrives_once_and_in_order() {
             burst_percent: random.pick(&[0, 5, 50]),
             repeat_percent: random.pick(&[0, 5]),
             damage_percent: random.pick(&[0, 5]),
+            ..Path::default()
         };
         // With the null cipher nothing detects damage.
         let cipher = random.pick(&[
@@ -232,4 +234,172 @@ fn twenty_thousand_in_flight_do_not_collapse() {
         "{:?}",
         world.now.since(start)
     );
+}
+
+/// 100 Mbit/s with a round trip of 100 ms, and a queue that holds as much as the path.
+fn long_path(loss_percent: u64) -> Path {
+    Path {
+        delay_ms: 50,
+        loss_percent,
+        burst_percent: loss_percent,
+        rate: 12_500_000,
+        queue: 1_250_000,
+        ..Path::default()
+    }
+}
+
+fn paced() -> Config {
+    Config {
+        mode: Mode::FAST3,
+        control: Control::Paced,
+        send_window: 8192,
+        recv_window: 8192,
+        ..Config::default()
+    }
+}
+
+#[test]
+fn pacing_fills_a_long_path_that_loses_packets() {
+    for (loss_percent, wanted) in [(1, 0.85), (5, 0.85), (10, 0.75)] {
+        for seed in seeds(1) {
+            let _replay = Replay(seed, "pacing_fills");
+            let bytes = 100_000_000;
+            let apps = [(bytes, 3000, 1_000_000), (0, 1, 1_000_000)];
+            let mut world = World::new(
+                Random::new(seed),
+                long_path(loss_percent),
+                &seal(Cipher::Null),
+                [paced(), paced()],
+                apps,
+            );
+            let start = world.now;
+            let done = world.run(Duration::from_secs(60));
+            let sender = &world.ends[0].pipeline;
+            assert!(done, "seed {seed}: {:?} {sender:?}", world.now);
+            let passed = world.now.since(start).as_secs_f64();
+            let arriving = 1.0 - loss_percent as f64 / 100.0;
+            let used = bytes as f64 / passed / (12_500_000.0 * arriving);
+            let wire = world.ends[0].sent_bytes as f64 / bytes as f64 * arriving;
+            println!(
+                "{loss_percent} % lost: {used:.3} of what the path lets through, {wire:.3} times the bytes needed"
+            );
+            assert!(used >= wanted, "seed {seed}, {loss_percent} %: {used:.3}");
+            assert!(wire <= 1.1, "seed {seed}, {loss_percent} %: {wire:.3}");
+        }
+    }
+}
+
+#[test]
+fn pacing_keeps_the_queue_short() {
+    let bytes = 40_000_000;
+    let apps = [(bytes, 3000, 1_000_000), (0, 1, 1_000_000)];
+    let mut world = World::new(
+        Random::new(1),
+        long_path(0),
+        &seal(Cipher::Null),
+        [paced(), paced()],
+        apps,
+    );
+    // Past the search for the rate.
+    world.run(Duration::from_secs(2));
+    let mut queued = Vec::new();
+    for _ in 0..100 {
+        world.run(Duration::from_millis(10));
+        queued.extend(world.ends[0].pipeline.srtt());
+    }
+    let mean = queued.iter().sum::<Duration>() / 100;
+    println!("{mean:?}");
+    assert!(
+        mean < Duration::from_millis(135),
+        "{mean:?} of round trip, 100 ms without a queue"
+    );
+}
+
+#[test]
+fn reordering_is_no_loss_when_losses_are_told_by_time() {
+    let retransmitted = [Control::Classic, Control::Paced].map(|control| {
+        let config = Config { control, ..paced() };
+        let path = Path {
+            jitter_ms: 20,
+            ..long_path(0)
+        };
+        let apps = [(10_000_000, 3000, 1_000_000), (0, 1, 1_000_000)];
+        // So few in flight that none is lost in the queue.
+        let config = Config {
+            send_window: 256,
+            ..config
+        };
+        let mut world = World::new(
+            Random::new(1),
+            path,
+            &seal(Cipher::Null),
+            [config.clone(), config],
+            apps,
+        );
+        assert!(world.run(Duration::from_secs(60)));
+        let counters = world.ends[0].pipeline.counters();
+        (counters.retrans_segs, counters.out_segs)
+    });
+    println!("{retransmitted:?}");
+    let [(classic, _), (by_time, sent)] = retransmitted;
+    assert!(by_time * 50 <= sent, "{retransmitted:?}");
+    assert!(by_time * 10 <= classic, "{retransmitted:?}");
+}
+
+#[test]
+fn small_messages_are_late_by_little_more_than_a_round_trip() {
+    for control in [Control::Classic, Control::Paced] {
+        for fec in [None, Shards::new(3, 1).ok()] {
+            let config = Config {
+                control,
+                fec,
+                ack_nodelay: true,
+                ..paced()
+            };
+            let path = Path {
+                delay_ms: 50,
+                loss_percent: 10,
+                burst_percent: 10,
+                ..Path::default()
+            };
+            let apps = [(0, 3000, 1_000_000), (0, 1, 1_000_000)];
+            let mut world = World::new(
+                Random::new(3),
+                path,
+                &seal(Cipher::Null),
+                [config.clone(), config],
+                apps,
+            );
+            let start = world.now;
+            let mut written = Vec::new();
+            for i in 0..3000_u64 {
+                world.feed(0, 64);
+                written.push(world.now);
+                let next = start + Duration::from_millis(20 * (i + 1));
+                world.run_until(next);
+            }
+            world.run(Duration::from_secs(10));
+            let arrivals = &world.ends[1].arrivals;
+            let mut late: Vec<_> = written
+                .iter()
+                .zip(1..)
+                .map(|(&at, i)| {
+                    let arrived = arrivals.partition_point(|&(_, bytes)| bytes < 64 * i);
+                    arrivals[arrived].0.since(at)
+                })
+                .collect();
+            late.sort_unstable();
+            let [median, p99] = [late.len() / 2, late.len() * 99 / 100].map(|at| late[at]);
+            println!("{control:?} {fec:?}: median {median:?}, p99 {p99:?}");
+            assert!(
+                median <= Duration::from_millis(100),
+                "{control:?} {fec:?}: {median:?}"
+            );
+            let most = if fec.is_some() { 300 } else { 400 };
+            assert!(
+                p99 <= Duration::from_millis(most),
+                "{control:?} {fec:?}: {p99:?}"
+            );
+        }
+    }
 }

@@ -128,6 +128,18 @@ async fn what_a_dropped_session_wrote_still_arrives() {
 }
 
 #[tokio::test]
+async fn a_session_that_is_dropped_acknowledges_what_it_has_read() {
+    let (_listener, mut client, mut server) = pair(&options(Cipher::Aes128)).await;
+    client.write_all(b"goodbye").await.expect("a live session");
+    server.read_exact(&mut [0; 7]).await.expect("what was sent");
+    drop(server);
+    timeout(Duration::from_secs(5), client.shutdown())
+        .await
+        .expect("the acknowledgement, at once")
+        .expect("a live session");
+}
+
+#[tokio::test]
 async fn shutting_down_waits_for_the_acknowledgement_and_ends_writing() {
     let (_listener, mut client, mut server) = pair(&options(Cipher::Null)).await;
     client.write_all(&pattern(100_000)).await.expect("open");

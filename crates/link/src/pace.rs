@@ -20,7 +20,7 @@ use tokio::time::{Sleep, sleep_until};
 pub struct Pacer {
     /// The limit of a whole that this one is a part of.
     parent: Option<Arc<Pacer>>,
-    bytes_per_second: u64,
+    bytes_per_second: AtomicU64,
     /// Nanoseconds since `origin` at which all bytes granted are through.
     through: AtomicU64,
     origin: Instant,
@@ -32,15 +32,25 @@ impl Pacer {
     pub fn new(bytes_per_second: u64, parent: Option<Arc<Self>>) -> Self {
         Self {
             parent,
-            bytes_per_second: bytes_per_second.max(1),
+            bytes_per_second: AtomicU64::new(bytes_per_second.max(1)),
             through: AtomicU64::new(0),
             origin: Instant::now(),
         }
     }
 
+    /// Another limit from now on; 0 counts as 1.
+    pub fn set(&self, bytes_per_second: u64) {
+        self.bytes_per_second
+            .store(bytes_per_second.max(1), Relaxed);
+    }
+
+    fn rate(&self) -> u64 {
+        self.bytes_per_second.load(Relaxed)
+    }
+
     /// Bytes that are granted at a time: what passes in 50 ms, so that a limited stream flows evenly.
     fn portion(&self) -> usize {
-        let own = usize::try_from(self.bytes_per_second / 20)
+        let own = usize::try_from(self.rate() / 20)
             .unwrap_or(usize::MAX)
             .clamp(1, 64 << 10);
         self.parent
@@ -49,7 +59,7 @@ impl Pacer {
     }
 
     fn nanos(&self, bytes: usize) -> u64 {
-        let nanos = bytes as u128 * 1_000_000_000 / u128::from(self.bytes_per_second);
+        let nanos = bytes as u128 * 1_000_000_000 / u128::from(self.rate());
         u64::try_from(nanos).unwrap_or(u64::MAX)
     }
 
@@ -57,8 +67,8 @@ impl Pacer {
         u64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Grants `bytes`; returns when they may pass.
-    fn reserve(&self, bytes: usize) -> Instant {
+    /// Grants `bytes`; returns when they may pass. For whoever moves whole messages; joined streams do it by themselves.
+    pub fn reserve(&self, bytes: usize) -> Instant {
         let (now, cost) = (self.now(), self.nanos(bytes));
         let add = |through: u64| Some(through.max(now).saturating_add(cost));
         let before = self
@@ -67,7 +77,7 @@ impl Pacer {
             .unwrap_or_else(|unchanged| unchanged);
         let through = before.max(now).saturating_add(cost);
         // At higher rates a short burst spares small messages the wait; at low ones the rate is exact.
-        let burst = if self.bytes_per_second >= 64 << 10 {
+        let burst = if self.rate() >= 64 << 10 {
             10_000_000
         } else {
             0

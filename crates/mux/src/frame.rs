@@ -61,13 +61,15 @@ pub(crate) struct Header {
     pub(crate) stream: u32,
 }
 
-impl Header {
-    pub(crate) fn to_wire(self) -> [u8; HEADER] {
-        let [l0, l1] = self.length.to_be_bytes();
-        let [s0, s1, s2, s3] = self.stream.to_be_bytes();
-        [self.kind as u8, self.flags, l0, l1, s0, s1, s2, s3]
+impl From<Header> for [u8; HEADER] {
+    fn from(header: Header) -> Self {
+        let [l0, l1] = header.length.to_be_bytes();
+        let [s0, s1, s2, s3] = header.stream.to_be_bytes();
+        [header.kind as u8, header.flags, l0, l1, s0, s1, s2, s3]
     }
+}
 
+impl Header {
     /// `Err` holds the unknown frame type.
     pub(crate) fn from_wire(wire: [u8; HEADER]) -> Result<Self, u8> {
         let [kind, flags, l0, l1, s0, s1, s2, s3] = wire;

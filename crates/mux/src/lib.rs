@@ -1,4 +1,5 @@
-//! Streams over one in-order byte transport. Sans-IO: no socket, no clock, no task.
+//! Streams over one in-order byte transport: gt's own multiplexer, and in [`smux`] the one of kcptun. Sans-IO: no socket, no clock,
+//! no task.
 //!
 //! ```text
 //!   transport ──bytes──► Mux::receive ──Event──► caller ──► Mux::consumed (returns credit)
@@ -79,6 +80,7 @@ mod frame;
 mod mux;
 mod output;
 mod schedule;
+pub mod smux;
 mod stream;
 mod types;
 

@@ -1,7 +1,7 @@
 //! The bytes that wait for the transport, in one buffer that stays initialised, so that a stream's bytes can be read from a
-//! socket straight into their place behind a frame header.
+//! socket straight into their place behind a frame header. Headers have 8 bytes, in gt's framing and in smux alike.
 
-use crate::frame::{HEADER, Header};
+use crate::frame::HEADER;
 
 #[derive(Debug, Default)]
 pub(crate) struct Output {
@@ -45,10 +45,10 @@ impl Output {
         }
     }
 
-    pub(crate) fn push(&mut self, header: Header, parts: &[&[u8]]) {
+    pub(crate) fn push(&mut self, header: impl Into<[u8; HEADER]>, parts: &[&[u8]]) {
         let length: usize = parts.iter().map(|part| part.len()).sum();
         self.make_room(HEADER + length);
-        self.append(&header.to_wire());
+        self.append(&header.into());
         for part in parts {
             self.append(part);
         }
@@ -56,18 +56,18 @@ impl Output {
 
     /// Lets `fill` write up to `limit` payload bytes behind a place for a header, then writes the header that `seal` makes of
     /// their number. Nothing is appended if `fill` fails or writes nothing.
-    pub(crate) fn push_with<E>(
+    pub(crate) fn push_with<E, H: Into<[u8; HEADER]>>(
         &mut self,
         limit: usize,
         fill: impl FnOnce(&mut [u8]) -> Result<usize, E>,
-        seal: impl FnOnce(u16) -> Header,
+        seal: impl FnOnce(u16) -> H,
     ) -> Result<usize, E> {
         self.make_room(HEADER + limit);
         let payload = self.end + HEADER;
         let written = fill(&mut self.buffer[payload..payload + limit])?.min(limit);
         if written > 0 {
             let header = seal(u16::try_from(written).unwrap_or(u16::MAX));
-            self.buffer[self.end..payload].copy_from_slice(&header.to_wire());
+            self.buffer[self.end..payload].copy_from_slice(&header.into());
             self.end = payload + written;
         }
         Ok(written)

@@ -46,9 +46,12 @@
 mod accept;
 mod connect;
 mod fetch;
+mod files;
+mod inherited;
 mod scratch;
 mod shutdown;
 mod socket;
+mod source;
 mod stream;
 pub mod tls;
 mod workers;
@@ -57,8 +60,11 @@ pub mod ws;
 pub use accept::Acceptor;
 pub use connect::{ATTEMPT_DELAY, connect_tcp, connect_unix};
 pub use fetch::{Answer, FetchError, MAX_ANSWER, fetch};
+pub use files::open_files_limit;
+pub use inherited::take_inherited_sockets;
 pub use shutdown::Shutdown;
 pub use socket::{BACKLOG, LinkTuning, bind_udp_group, listen_tcp_group, tune_link, tune_visitor};
+pub use source::{ListenSource, OwnSockets, spread};
 pub use stream::{Detached, Stream};
 pub use tokio::net::{UdpSocket, lookup_host};
 pub use workers::{

@@ -428,3 +428,129 @@ fn sessions_are_resumed() {
         assert!(bytes[1] + 200 < bytes[0], "{bytes:?}");
     });
 }
+
+/// `openssl` with or without the extended master secret, over TLS 1.2, with `args` after the command.
+fn openssl(
+    dir: &std::path::Path,
+    command: &str,
+    extended: bool,
+    args: &[&str],
+) -> std::process::Child {
+    let configuration = dir.join(format!("{extended}.cnf"));
+    let sign = if extended { "" } else { "-" };
+    let text = format!(
+        "openssl_conf = c\n[c]\nssl_conf = s\n[s]\nsystem_default = d\n[d]\nOptions = {sign}ExtendedMasterSecret\n"
+    );
+    std::fs::write(&configuration, text).unwrap();
+    std::process::Command::new("openssl")
+        .env("OPENSSL_CONF", &configuration)
+        .arg(command)
+        .args(["-tls1_2", "-quiet"])
+        .args(args)
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .expect("install openssl")
+}
+
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Self {
+        let path = std::env::temp_dir().join(format!("net-{:x}", rand::random::<u64>()));
+        std::fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Without it, the triple handshake gives two connections the same exported bytes.
+#[test]
+fn a_client_of_tls_1_2_without_extended_master_secret_cannot_be_bound_to() {
+    let folder = Folder::new();
+    for extended in [true, false] {
+        let exported = on_worker(async {
+            let (mut listener, address) = common::listener();
+            let connect = ["-connect", &address.to_string()];
+            let mut peer = openssl(&folder.0, "s_client", extended, &connect);
+            let (stream, _) = listener.accept().await.unwrap();
+            let acceptor = acceptor(vec![certificate(&["localhost"])]);
+            let stream = acceptor.accept(stream).await.expect("a handshake");
+            let exported = stream.tls_exporter(b"EXPORTER-test", None, &mut [0; 32]);
+            let _ = peer.kill();
+            let _ = peer.wait();
+            exported
+        });
+        match exported {
+            Ok(()) => assert!(extended, "bytes were exported"),
+            Err(error) => {
+                assert!(!extended, "{error}");
+                assert_eq!(error.kind(), ErrorKind::Unsupported);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_server_of_tls_1_2_without_extended_master_secret_is_refused_by_who_needs_it() {
+    let folder = Folder::new();
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let [cert, key] = ["cert.pem", "key.pem"].map(|name| folder.0.join(name));
+    std::fs::write(&cert, made.cert.pem()).unwrap();
+    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    let needing = TlsConnector::new(&TlsClientOptions {
+        trust: Trust::OnlyFile(cert.clone()),
+        require_extended_master_secret: true,
+        ..TlsClientOptions::default()
+    })
+    .unwrap();
+    let careless = connector(Trust::OnlyFile(cert.clone()));
+    for extended in [true, false] {
+        // Chosen by the kernel, free again at once.
+        let port = std::net::TcpListener::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap();
+        let accept = port.to_string();
+        let (cert, key) = (cert.to_string_lossy(), key.to_string_lossy());
+        let args = ["-accept", &accept, "-cert", &cert, "-key", &key];
+        let mut peer = openssl(&folder.0, "s_server", extended, &args);
+        let connect = async |connector: &TlsConnector| {
+            let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+            loop {
+                match net::connect_tcp(&[port], None).await {
+                    Ok(stream) => return connector.connect(stream, "localhost").await,
+                    Err(error) => assert!(std::time::Instant::now() < deadline, "{error}"),
+                }
+                tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+            }
+        };
+        on_worker(async {
+            let mut out = [0; 32];
+            match connect(&needing).await {
+                Ok(stream) => {
+                    assert!(extended, "it was let in");
+                    stream
+                        .tls_exporter(b"EXPORTER-test", None, &mut out)
+                        .expect("exported");
+                }
+                Err(error) => assert!(!extended, "{error}"),
+            }
+            // Who does not ask for it is let in, but cannot bind either.
+            let stream = connect(&careless).await.expect("a handshake");
+            let refused = stream.tls_exporter(b"EXPORTER-test", None, &mut out);
+            assert_eq!(
+                refused.expect_err("not known").kind(),
+                ErrorKind::Unsupported
+            );
+        });
+        let _ = peer.kill();
+        let _ = peer.wait();
+    }
+}

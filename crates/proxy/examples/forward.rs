@@ -42,11 +42,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         workers: std::env::var("WORKERS").ok().and_then(|n| n.parse().ok()),
         listeners: vec![Listener {
             address: listen,
-            protocol: Protocol::Http,
+            protocol: Protocol::Http { http2: true },
             proxy_from: IpSet::default(),
         }],
         site: Site {
-            routes: Routes::new(vec![(Match::default(), route)])?,
+            routes: std::sync::Arc::new(Routes::new(vec![(Match::default(), route)])?),
             streams: StreamRoutes::default(),
             upstreams: vec![upstream],
             forwarding: Forwarding::default(),

@@ -112,7 +112,8 @@ async fn ask(
         match head.parse(&read, &limits) {
             Ok(Some(_)) => {
                 let found = head.view(&read).map(|answer| answer.status());
-                return found.is_some_and(|found| (status.0..=status.1).contains(&found));
+                let good = |found| status.iter().any(|range| range.contains(&found));
+                return found.is_some_and(good);
             }
             Ok(None) => {}
             Err(_) => return false,

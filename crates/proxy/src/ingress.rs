@@ -12,8 +12,11 @@ use crate::{conn::Conn, streams, visitor, visitor::About, worker::Worker};
 /// What a listener speaks.
 #[derive(Clone, Debug)]
 pub enum Protocol {
-    /// HTTP/1 and HTTP/2 with prior knowledge.
-    Http,
+    /// HTTP/1, and HTTP/2 with prior knowledge if it is wanted.
+    Http {
+        /// Whether it is.
+        http2: bool,
+    },
     /// The same over TLS, HTTP/2 by ALPN.
     Https(TlsAcceptor),
     /// Whatever it is goes on as it is.
@@ -56,7 +59,7 @@ pub(crate) async fn visit(
             let wants_name = matches!(door.protocol, Protocol::Tls);
             Box::pin(streams::carry(&worker, stream, &about, wants_name)).await;
         }
-        Protocol::Http | Protocol::Https(_) => {
+        Protocol::Http { .. } | Protocol::Https(_) => {
             if stream.alpn() == Some(b"h2") {
                 return Box::pin(crate::h2::serve(worker.clone(), stream, about)).await;
             }

@@ -15,6 +15,7 @@ mod answer;
 mod buffer;
 mod checks;
 mod clock;
+mod configured;
 mod conn;
 mod exchange;
 mod files;
@@ -33,8 +34,9 @@ mod visitor;
 mod work;
 mod worker;
 
+pub use configured::{ConfiguredError, options, same_listeners, site};
 pub use ingress::Protocol;
 pub use log::Format as LogFormat;
 pub use metrics::{Counter, Gauge, Metrics};
-pub use proxy::{Listener, Options, Proxy, StartError};
+pub use proxy::{Listener, Observer, Options, Proxy, StartError};
 pub use site::{Address, Check, KeepAlive, ProxyVersion, Site, UpstreamServer, UpstreamSpec};

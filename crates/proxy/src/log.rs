@@ -87,7 +87,7 @@ struct Shared {
     format: Format,
     /// Of so many exchanges one is logged.
     one_of: u32,
-    lost: AtomicU64,
+    lost: Arc<AtomicU64>,
     reopen: AtomicBool,
 }
 
@@ -110,7 +110,7 @@ impl AccessLog {
             sender,
             format,
             one_of: one_of.max(1),
-            lost: AtomicU64::new(0),
+            lost: Arc::default(),
             reopen: AtomicBool::new(false),
         });
         let thread = std::thread::Builder::new()
@@ -133,9 +133,8 @@ impl AccessLog {
     }
 
     /// Lines that were lost because the disk was too slow or refused them.
-    #[must_use]
-    pub(crate) fn lost(&self) -> u64 {
-        self.shared.lost.load(Relaxed)
+    pub(crate) fn lost_counter(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.shared.lost)
     }
 
     pub(crate) fn lines(&self) -> Lines {

@@ -6,11 +6,14 @@ use std::{
     net::SocketAddr,
     path::PathBuf,
     rc::Rc,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
     time::{Duration, Instant},
 };
 
-use net::{Acceptor, Shutdown, Workers};
+use net::{Acceptor, ListenSource, OwnSockets, Shutdown, Workers};
 use route::IpSet;
 
 use crate::{
@@ -78,7 +81,61 @@ pub struct Proxy {
     stopping: Shutdown,
     addresses: Vec<SocketAddr>,
     access_log: Option<AccessLog>,
-    site: Mutex<SharedSite>,
+    /// Bound, and not served yet.
+    waiting: Vec<(Door, Vec<(usize, std::net::TcpListener)>)>,
+    started: Instant,
+}
+
+/// Reads a proxy's state.
+#[derive(Clone, Debug)]
+pub struct Observer {
+    metrics: Vec<Arc<Metrics>>,
+    stopping: Shutdown,
+    addresses: Vec<SocketAddr>,
+    lost: Option<Arc<AtomicU64>>,
+    started: Instant,
+}
+
+impl Observer {
+    /// Every metric of all workers together: name without the `gt_` prefix, help text, Prometheus type, value.
+    #[must_use]
+    pub fn metrics(&self) -> Vec<(&'static str, &'static str, &'static str, u64)> {
+        let mut sums = Metrics::default().list();
+        for worker in &self.metrics {
+            for (sum, one) in sums.iter_mut().zip(worker.list()) {
+                sum.3 = sum.3.wrapping_add(one.3);
+            }
+        }
+        if let Some(lost) = &self.lost {
+            let help =
+                "Lines of the access log that were lost because the disk was full or too slow.";
+            sums.push((
+                "proxy_access_log_lost_total",
+                help,
+                "counter",
+                lost.load(Relaxed),
+            ));
+        }
+        sums
+    }
+
+    /// Whether it takes no more visitors.
+    #[must_use]
+    pub fn is_stopping(&self) -> bool {
+        self.stopping.is_triggered()
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// How long it has been there.
+    #[must_use]
+    pub fn uptime(&self) -> Duration {
+        self.started.elapsed()
+    }
 }
 
 thread_local! {
@@ -91,21 +148,33 @@ impl Proxy {
     /// # Errors
     /// [`StartError`].
     pub fn start(options: Options) -> Result<Self, StartError> {
+        let mut proxy = Self::prepare(options, &OwnSockets)?;
+        proxy.serve();
+        Ok(proxy)
+    }
+
+    /// Opens everything with the sockets of `sockets`; accepts nobody before [`Proxy::serve`].
+    ///
+    /// # Errors
+    /// [`StartError`].
+    pub fn prepare(options: Options, sockets: &dyn ListenSource) -> Result<Self, StartError> {
         let count = options
             .workers
             .unwrap_or_else(net::default_worker_count)
             .max(1);
-        let mut groups = Vec::new();
+        let mut waiting = Vec::new();
         for (index, listener) in options.listeners.into_iter().enumerate() {
             let address = listener.address;
-            let sockets = net::listen_tcp_group(address, count)
+            let group = sockets
+                .tcp("listeners", address, count)
+                .and_then(|group| net::spread(&group, count))
                 .map_err(|error| StartError::Listen { address, error })?;
             let door = Door {
                 index: u16::try_from(index).unwrap_or(u16::MAX),
                 protocol: listener.protocol,
                 proxy_from: Arc::new(listener.proxy_from),
             };
-            groups.push((door, sockets));
+            waiting.push((door, group));
         }
         let access_log = match options.access_log {
             Some((path, format, one_of)) => Some(
@@ -118,9 +187,9 @@ impl Proxy {
         let site: SharedSite = Arc::new(options.site);
         let stopping = Shutdown::new();
         let metrics: Vec<Arc<Metrics>> = (0..count).map(|_| Arc::default()).collect();
-        let addresses = groups
+        let addresses = waiting
             .iter()
-            .filter_map(|(_, sockets)| sockets.first()?.local_addr().ok())
+            .filter_map(|(_, group)| group.first()?.1.local_addr().ok())
             .collect();
         for (handle, metrics) in workers.handles().iter().zip(&metrics) {
             let (site, metrics) = (Arc::clone(&site), Arc::clone(metrics));
@@ -137,20 +206,27 @@ impl Proxy {
                 worker.housekeeping().await;
             });
         }
-        for (door, sockets) in groups {
-            for (handle, socket) in workers.handles().iter().zip(sockets) {
-                let (door, stop) = (door.clone(), stopping.clone());
-                let _ = handle.spawn(move || accept(door, socket, stop));
-            }
-        }
         Ok(Self {
             workers,
             metrics,
             stopping,
             addresses,
             access_log,
-            site: Mutex::new(site),
+            waiting,
+            started: Instant::now(),
         })
+    }
+
+    /// Begins to accept.
+    pub fn serve(&mut self) {
+        for (door, group) in std::mem::take(&mut self.waiting) {
+            for (worker, socket) in group {
+                let (door, stop) = (door.clone(), self.stopping.clone());
+                if let Some(handle) = self.workers.handles().get(worker) {
+                    let _ = handle.spawn(move || accept(door, socket, stop));
+                }
+            }
+        }
     }
 
     /// Where it listens, in the order of the options.
@@ -162,7 +238,6 @@ impl Proxy {
     /// From now on requests are served by `site`; those under way end as they began.
     pub fn reload(&self, site: Site) {
         let site: SharedSite = Arc::new(site);
-        *self.site.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&site);
         self.on_each(move |worker| worker.set_site(Arc::clone(&site)));
     }
 
@@ -173,35 +248,44 @@ impl Proxy {
         }
     }
 
+    /// Reads its state from any thread, also when it has ended.
+    #[must_use]
+    pub fn observer(&self) -> Observer {
+        Observer {
+            metrics: self.metrics.clone(),
+            stopping: self.stopping.clone(),
+            addresses: self.addresses.clone(),
+            lost: self.access_log.as_ref().map(AccessLog::lost_counter),
+            started: self.started,
+        }
+    }
+
     /// The counters of all workers together.
     #[must_use]
     pub fn metrics(&self) -> Vec<(&'static str, &'static str, &'static str, u64)> {
-        let mut sums = Metrics::default().list();
-        for worker in &self.metrics {
-            for (sum, one) in sums.iter_mut().zip(worker.list()) {
-                sum.3 = sum.3.wrapping_add(one.3);
-            }
-        }
-        if let Some(log) = &self.access_log {
-            let help =
-                "Lines of the access log that were lost because the disk was full or too slow.";
-            sums.push(("proxy_access_log_lost_total", help, "counter", log.lost()));
-        }
-        sums
+        self.observer().metrics()
+    }
+
+    /// Takes no more visitors; exchanges that are under way end, and their connections with them.
+    pub fn leave(&self) {
+        self.stopping.trigger();
+        self.on_each(|worker| worker.drain());
+    }
+
+    /// Visitors' connections that are open.
+    #[must_use]
+    pub fn left(&self) -> u64 {
+        self.metrics
+            .iter()
+            .map(|one| one.proxy_visitors_open.get())
+            .sum()
     }
 
     /// Ends in order: takes no more visitors, lets exchanges end for up to `patience`.
     pub fn stop(self, patience: Duration) {
-        self.stopping.trigger();
-        self.on_each(|worker| worker.drain());
+        self.leave();
         let until = Instant::now() + patience;
-        let open = || -> u64 {
-            self.metrics
-                .iter()
-                .map(|one| one.proxy_visitors_open.get())
-                .sum()
-        };
-        while open() > 0 && Instant::now() < until {
+        while self.left() > 0 && Instant::now() < until {
             std::thread::sleep(POLL);
         }
         if let Err(error) = self.workers.shutdown(LAST_WORDS) {

@@ -638,7 +638,7 @@ impl Forward<'_> {
         let sticky = spec
             .sticky
             .as_ref()
-            .and_then(|(name, _)| route::cookie(&fields, name));
+            .and_then(|(cookie, _)| route::cookie(&fields, &cookie.name));
         self.upstream.pick(&PickRequest {
             now: self.worker.clock.coarse(),
             key,
@@ -1108,10 +1108,14 @@ impl Forward<'_> {
             && !picked.sticky
         {
             value.clear();
-            value.extend_from_slice(cookie.as_bytes());
+            value.extend_from_slice(cookie.name.as_bytes());
             value.push(b'=');
             picked.upstream().write_sticky_tag(picked.server, value);
             value.extend_from_slice(b"; Path=/; HttpOnly; SameSite=Lax");
+            if let Some(age) = cookie.max_age {
+                let _ =
+                    std::io::Write::write_fmt(value, format_args!("; Max-Age={}", age.as_secs()));
+            }
             add(&mut writer, b"Set-Cookie", value);
         }
         writer.finish()

@@ -1,6 +1,6 @@
 //! What a proxy does, as data: routes, upstreams and what holds for all of them. Immutable; a reload makes a new one.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{ops::RangeInclusive, path::PathBuf, sync::Arc, time::Duration};
 
 use net::tls::TlsConnector;
 use route::{
@@ -12,7 +12,7 @@ use route::{
 #[derive(Debug, Default)]
 pub struct Site {
     /// Which request goes where.
-    pub routes: Routes,
+    pub routes: Arc<Routes>,
     /// Which connection goes where, on ports that carry no HTTP.
     pub streams: StreamRoutes,
     /// Upstreams by their [`route::UpstreamId`].
@@ -33,7 +33,7 @@ pub struct UpstreamSpec {
     /// What a request is hashed by, for [`Policy::Hash`].
     pub hash_key: Option<HashKey>,
     /// The cookie that keeps a visitor on a server, and what makes its values.
-    pub sticky: Option<(Box<str>, Sticky)>,
+    pub sticky: Option<(StickyCookie, Sticky)>,
     /// A server that came up gets its full share after so long.
     pub slow_start: Duration,
     /// What is watched.
@@ -46,6 +46,15 @@ pub struct UpstreamSpec {
     pub retry: RetryBudgetSpec,
     /// Connections between requests.
     pub keep_alive: KeepAlive,
+}
+
+/// A cookie that keeps a visitor on a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StickyCookie {
+    /// Its name.
+    pub name: Box<str>,
+    /// How long browsers keep it; `None` = until they are closed.
+    pub max_age: Option<Duration>,
 }
 
 /// One server.
@@ -98,8 +107,8 @@ pub enum Check {
         path: Box<str>,
         /// The value of Host; the server's own if empty.
         host: Box<str>,
-        /// Lowest and highest status that is good.
-        status: (u16, u16),
+        /// Good statuses.
+        status: Vec<RangeInclusive<u16>>,
     },
 }
 

@@ -101,9 +101,11 @@ impl Local {
             .routes
             .iter()
             .map(|route| {
-                route.access.rate.as_ref().map(|_| {
-                    RefCell::new(RateTable::new(RateTable::DEFAULT_CAPACITY, rand::random()))
-                })
+                route
+                    .access
+                    .rate
+                    .as_ref()
+                    .map(|limit| RefCell::new(RateTable::new(limit.keys(), rand::random())))
             })
             .collect();
         Self {

@@ -124,9 +124,12 @@ impl PathRewrite {
         })
     }
 
-    /// Appends the new path to `out`. It always begins with one `/`: `//host` would be an authority to some origins. A path that the rewrite does
+    /// Appends the new path to `out`. It always begins with one `/`: `//host` would be an authority to some origins. `*` stays. A path that the rewrite does
     /// not fit stays as it is. The prefix form does not allocate.
     pub fn write(&self, path: &[u8], out: &mut Vec<u8>) {
+        if matches!(path, b"*" | b"") {
+            return out.extend_from_slice(path);
+        }
         let start = out.len();
         match self {
             Self::Prefix { from, with } => match path.strip_prefix(&**from) {

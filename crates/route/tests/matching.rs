@@ -4,7 +4,8 @@
 
 mod common;
 
-use common::{Rule, routes, rule};
+use common::{Rule, routes, rule, seeded};
+use rand::Rng;
 use route::{
     BadPath, BuildError, HeaderCondition, HeaderTest, Headers, HostPattern, NoHeaders, PathPattern,
     RequestView, Scheme, Scratch, StreamRoutes, UpstreamId,
@@ -333,4 +334,111 @@ fn streams_go_by_listener_and_server_name() {
         let found = routes.find(listener, name.map(str::as_bytes));
         assert_eq!(found, expected.map(UpstreamId), "{listener} {name:?}");
     }
+}
+
+/// The documented order, without tables: smaller is better.
+fn documented_rank(
+    host: &str,
+    path: &str,
+    method: bool,
+    n: usize,
+) -> (u8, i64, u8, i64, bool, usize) {
+    let (host_kind, host_len) = match host {
+        "*" => (2, 0),
+        wild if wild.starts_with('*') => (1, -(wild.len() as i64)),
+        _ => (0, 0),
+    };
+    let (path_kind, path_len) = match path.as_bytes() {
+        b"*" => (3, 0),
+        [b'=', ..] => (0, 0),
+        [b'~', ..] => (1, 0),
+        _ => (2, -(path.len() as i64)),
+    };
+    (host_kind, host_len, path_kind, path_len, !method, n)
+}
+
+fn documented_fit(host: &str, path: &str, asked_host: &str, asked_path: &str) -> bool {
+    let host = match host.strip_prefix('*') {
+        Some("") => true,
+        Some(below) => asked_host.ends_with(below) && asked_host.len() > below.len(),
+        None => host == asked_host,
+    };
+    let path = match path.split_at(1) {
+        ("*", "") => true,
+        ("=", exact) => exact == asked_path,
+        // The only expression of the test.
+        ("~", _) => asked_path.ends_with("/b"),
+        _ => {
+            asked_path == path
+                || asked_path.starts_with(&format!("{path}/"))
+                || (path.ends_with('/') && asked_path.starts_with(path))
+        }
+    };
+    host && path
+}
+
+#[test]
+fn the_documented_order_decides_whatever_the_rules() {
+    const HOSTS: [&str; 6] = [
+        "*",
+        "a.test",
+        "b.a.test",
+        "*.test",
+        "*.a.test",
+        "*.b.a.test",
+    ];
+    const PATHS: [&str; 8] = ["*", "/", "/a", "/a/", "/a/b", "=/a/b", "=/a", "~/b$"];
+    seeded(300, |random| {
+        let pick = |random: &mut rand::rngs::StdRng, from: &[&'static str]| {
+            from[random.random_range(0..from.len())]
+        };
+        let drawn: Vec<_> = (0..random.random_range(1..12))
+            .map(|_| {
+                (
+                    pick(random, &HOSTS),
+                    pick(random, &PATHS),
+                    random.random_bool(0.3),
+                )
+            })
+            .collect();
+        let rules = drawn.iter().enumerate().map(|(n, (host, path, post))| {
+            let mut rule = rule(&n.to_string(), host, path);
+            if *post {
+                rule.0.methods = vec![route::Method::new("POST").unwrap()];
+            }
+            rule
+        });
+        let routes = routes(rules.collect());
+        let mut scratch = Scratch::default();
+        for host in [
+            "a.test",
+            "b.a.test",
+            "c.b.a.test",
+            "c.test",
+            "test",
+            "other",
+        ] {
+            for path in ["/", "/a", "/a/", "/a/b", "/a/b/c", "/ab", "/c/b"] {
+                for method in ["GET", "POST"] {
+                    let request = RequestView::new(
+                        Scheme::Http,
+                        host.as_bytes(),
+                        method.as_bytes(),
+                        path.as_bytes(),
+                        &NoHeaders,
+                    );
+                    let found = routes.match_request(&request, &mut scratch).unwrap();
+                    let expected = (0..drawn.len())
+                        .filter(|n| {
+                            let (rule_host, rule_path, post) = drawn[*n];
+                            (!post || method == "POST")
+                                && documented_fit(rule_host, rule_path, host, path)
+                        })
+                        .min_by_key(|n| documented_rank(drawn[*n].0, drawn[*n].1, drawn[*n].2, *n));
+                    let found = found.map(|route| route.id.0 as usize);
+                    assert_eq!(found, expected, "{method} {host}{path} of {drawn:?}");
+                }
+            }
+        }
+    });
 }

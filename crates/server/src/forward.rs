@@ -4,7 +4,7 @@ use std::{
     net::SocketAddr,
     rc::Rc,
     sync::{Arc, atomic::Ordering::Relaxed},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use link::{End, Join, JoinOptions, Link, Outcome};
@@ -13,6 +13,7 @@ use tunnel::{ResetReason, ServerName, StreamHeader, StreamProtocol};
 use crate::{
     answer::{Answer, Form, send_and_close},
     metrics::Counted,
+    server::Shared,
     session::{Service, StreamPlace},
     worker::Worker,
 };
@@ -40,6 +41,29 @@ pub(crate) struct About {
 }
 
 impl Visit {
+    /// A visit that is counted from now on. `head` is what was read of the stream.
+    pub(crate) fn new(
+        server: &Shared,
+        stream: net::Stream,
+        head: Vec<u8>,
+        visitor: SocketAddr,
+        protocol: StreamProtocol,
+    ) -> Self {
+        let about = About {
+            visitor,
+            local: stream.local_addr().unwrap_or(visitor),
+            protocol,
+            form: Form::default(),
+            server_name: None,
+            _counted: Counted::new(&server.metrics),
+        };
+        Self {
+            stream,
+            head,
+            about: Box::new(about),
+        }
+    }
+
     /// Ends the visit with words its protocol has for it; else with a reset.
     pub(crate) async fn refuse(self, answer: &Answer<'_>) {
         refuse(self.stream, &self.about, answer).await;
@@ -78,37 +102,44 @@ async fn begin(worker: &Rc<Worker>, visit: Visit, service: Arc<Service>) -> Opti
         visit.refuse(&OVERLOADED).await;
         return None;
     };
-    if service.session.link_count() == 0 {
-        service.session.wait_for_link(AWAY_PATIENCE).await;
-    }
-    begin_here(worker, visit, service, place, MOVES).await
+    let patience = Instant::now() + AWAY_PATIENCE;
+    begin_here(worker, visit, service, place, patience, MOVES).await
 }
 
-/// Opens the stream on this worker, or sends the visit to another.
+/// Opens the stream on this worker, or sends the visit to another. What the counts say of links may be ahead of them, when a link is on
+/// its way to its worker, or behind, when it is dead and its worker does not know yet: so it is looked at again whenever something
+/// changes, until `patience` is over.
 async fn begin_here(
     worker: &Rc<Worker>,
     visit: Visit,
     service: Arc<Service>,
     place: StreamPlace,
+    patience: Instant,
     moves: u8,
 ) -> Option<Carried> {
-    if let Some(link) = worker.link(service.session.key) {
-        return open(worker, &link, visit, &service, place).await;
-    }
-    // A link is counted where it will be before it is there: then another worker's is better, and else it is worth a short wait.
-    let found = service
-        .session
-        .worker_with_link(worker.index + 1)
-        .filter(|_| moves > 0);
-    if found == Some(worker.index) {
-        let arrives = service.session.changed.notified();
-        let _ = tokio::time::timeout(AWAY_PATIENCE, arrives).await;
-        return Box::pin(begin_here(worker, visit, service, place, moves - 1)).await;
-    }
-    let Some(handle) = found.and_then(|other| worker.server.handle(other)) else {
-        worker.server.metrics.client_away_total.add_one();
-        visit.refuse(&AWAY).await;
-        return None;
+    let session = &service.session;
+    let handle = loop {
+        // Before the look, so that no change is missed between the two.
+        let changed = session.changed.notified();
+        if let Some(link) = worker.link(session.key) {
+            return open(worker, &link, visit, &service, place).await;
+        }
+        let elsewhere = session
+            .worker_with_link(worker.index + 1)
+            .filter(|other| *other != worker.index && moves > 0)
+            .and_then(|other| worker.server.handle(other));
+        if let Some(handle) = elsewhere {
+            break handle;
+        }
+        let over = session.ended.load(Relaxed)
+            || tokio::time::timeout_at(patience.into(), changed)
+                .await
+                .is_err();
+        if over {
+            worker.server.metrics.client_away_total.add_one();
+            visit.refuse(&AWAY).await;
+            return None;
+        }
     };
     let Visit {
         stream,
@@ -125,8 +156,8 @@ async fn begin_here(
             head,
             about,
         };
-        if let Some(carried) = Box::pin(begin_here(&worker, visit, service, place, moves - 1)).await
-        {
+        let begun = begin_here(&worker, visit, service, place, patience, moves - 1);
+        if let Some(carried) = Box::pin(begun).await {
             carried.run(&worker).await;
         }
     });
@@ -237,7 +268,7 @@ fn unreachable(reason: ResetReason) -> Answer<'static> {
 }
 
 fn options(worker: &Worker, service: &Service) -> JoinOptions {
-    let idle = worker.server.config.timeouts.idle;
+    let idle = worker.server.timeouts().idle;
     JoinOptions {
         send: service.upload.clone(),
         receive: service.download.clone(),
@@ -281,3 +312,6 @@ pub(crate) const AWAY: Answer<'static> = Answer {
     text: "The service exists, but its client is not connected now. If it is yours, see whether gt client runs.",
     retry_after: Some(5),
 };
+
+#[cfg(test)]
+mod tests;

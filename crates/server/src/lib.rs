@@ -14,13 +14,17 @@
 
 mod answer;
 mod auth;
+mod complaints;
 mod egress;
 mod forward;
+mod gate;
 mod ingress;
 mod links;
 mod metrics;
+mod network;
 mod ports;
 mod registry;
+mod reload;
 mod routing;
 mod server;
 mod session;
@@ -29,5 +33,6 @@ mod worker;
 
 pub use egress::inprocess::status_page;
 pub use metrics::{Counter, Gauge, Metrics};
+pub use reload::Difference;
 pub use server::{Observer, Server, StartError};
 pub use snapshot::{ClientSnapshot, ServiceSnapshot, SessionSnapshot, Snapshot};

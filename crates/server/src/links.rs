@@ -1,26 +1,40 @@
 //! A client's link on the server: handshake, admission, the worker it belongs to, and what the client says on it.
 
-use std::{net::SocketAddr, rc::Rc, sync::Arc, sync::PoisonError, time::Duration};
+use std::{
+    cell::Cell,
+    net::{IpAddr, SocketAddr},
+    rc::Rc,
+    sync::{Arc, PoisonError, atomic::Ordering::Relaxed},
+    time::{Duration, Instant},
+};
 
 use link::{Accepting, Handler, HandshakeFailure, Link, LinkEnd, LinkOptions, Side};
 use net::LinkTuning;
 use tunnel::{
-    AuthRequest, BindingPolicy, ChannelBinding, ControlMessage, EXPORTER_LABEL, Grant, Key, Nonce,
-    RejectCode, Rejection, ResetReason, Role, ServerConfig, ServerEstablished, ServerHandshake,
-    ServicesAnswer, SessionId, SetError, Windows,
+    AuthRequest, BindingPolicy, ChannelBinding, ControlMessage, EXPORTER_LABEL, GoodbyeCode, Grant,
+    Key, Nonce, RejectCode, Rejection, ResetReason, Role, ServerConfig, ServerEstablished,
+    ServerHandshake, ServicesAnswer, SessionId, SetError, Windows,
 };
 
 use crate::{
     auth::{Decision, decide},
+    complaints::Complaint,
+    gate::Place,
     server::Shared,
     session::{Account, Session},
     worker::Worker,
 };
 
 /// Takes a connection whose first bytes said that it is a link. Ends when the link does, or has moved to its worker.
-pub(crate) async fn accept(worker: &Rc<Worker>, stream: net::Stream, address: SocketAddr) {
+/// `place` is given back when the client has been let in, or not.
+pub(crate) async fn accept(
+    worker: &Rc<Worker>,
+    stream: net::Stream,
+    address: SocketAddr,
+    place: Place,
+) {
     let server = &worker.server;
-    let limit = server.config.timeouts.handshake;
+    let limit = server.timeouts().handshake;
     // Outlives the handshake, which may be cut off at any point: a session that was begun must not be forgotten.
     let mut entered = None;
     let admitted = {
@@ -28,14 +42,18 @@ pub(crate) async fn accept(worker: &Rc<Worker>, stream: net::Stream, address: So
         let admitting = Box::pin(admit(server, stream, address, &mut entered));
         tokio::time::timeout(limit, admitting).await
     };
+    drop(place);
     let link = match admitted {
         Ok(Ok(link)) => link,
-        Ok(Err(error)) => {
-            tracing::info!(%error, peer = %address, "a link was not established");
-            None
-        }
-        Err(_) => {
-            tracing::info!(peer = %address, "a link was not established: its handshake took longer than {limit:?}");
+        failed => {
+            server.metrics.handshake_failures_total.add_one();
+            if server.complaints.hear(Complaint::Handshake, address.ip()) {
+                let error = match failed {
+                    Ok(Err(error)) => error.to_string(),
+                    _ => format!("its handshake took longer than {limit:?}"),
+                };
+                tracing::info!(%error, peer = %address, "a link was not established");
+            }
             None
         }
     };
@@ -119,15 +137,28 @@ async fn admit(
     let mut accepting = Accepting::new(stream, machine);
     let request = accepting.request().await?;
     let id = request.client.id.as_str().to_owned();
-    match decide(server, &request, address.ip()).await {
+    let peer = address.ip();
+    let hear = |complaint| server.complaints.hear(complaint, peer);
+    match decide(server, &request, peer).await {
         Decision::Known(key, account) => {
-            enter(server, accepting, &request, &account, Some(key), entered).await
+            enter(
+                server,
+                accepting,
+                &request,
+                &account,
+                Some(key),
+                peer,
+                entered,
+            )
+            .await
         }
         Decision::Vouched(account) | Decision::Unverified(account) => {
-            enter(server, accepting, &request, &account, None, entered).await
+            enter(server, accepting, &request, &account, None, peer, entered).await
         }
         Decision::WrongSecret(key) => {
-            tracing::warn!(id, peer = %address, "a client was refused: its secret is wrong");
+            if hear(Complaint::WrongSecret) {
+                tracing::warn!(id, peer = %address, "a client was refused: its secret is wrong");
+            }
             let nothing = Grant::new(SessionId::from_bytes([0; 16]));
             accepting
                 .refuse(|machine| machine.accept_with_key(&key, nothing))
@@ -135,12 +166,16 @@ async fn admit(
             Ok(None)
         }
         Decision::UnknownId => {
-            tracing::warn!(id, peer = %address, "a client was refused: no user has this id");
+            if hear(Complaint::UnknownId) {
+                tracing::warn!(id, peer = %address, "a client was refused: no user has this id");
+            }
             accepting.refuse(ServerHandshake::reject_unknown_id).await;
             Ok(None)
         }
         Decision::Refused(rejection) => {
-            tracing::warn!(id, peer = %address, reason = %rejection.code, "a client was refused");
+            if hear(Complaint::Refused) {
+                tracing::warn!(id, peer = %address, reason = %rejection.code, "a client was refused");
+            }
             accepting.refuse(|machine| machine.reject(rejection)).await;
             Ok(None)
         }
@@ -153,11 +188,12 @@ async fn enter(
     request: &AuthRequest,
     account: &Arc<Account>,
     key: Option<Key>,
+    peer: IpAddr,
     entered: &mut Option<Arc<Session>>,
 ) -> Result<Option<Admitted>, HandshakeFailure> {
     if server.stopping.is_triggered() {
         let rejection =
-            Rejection::new(RejectCode::ShuttingDown, "").retry_after(Duration::from_secs(1));
+            Rejection::new(RejectCode::ShuttingDown, "").retry_after(Duration::from_millis(100));
         accepting.refuse(|machine| machine.reject(rejection)).await;
         return Ok(None);
     }
@@ -171,21 +207,24 @@ async fn enter(
             if not_admitted.code() == RejectCode::TooManyLinks {
                 server.metrics.limit_links_total.add_one();
             }
-            tracing::warn!(id = account.id, reason = %not_admitted.code(), "a link was refused");
+            if server.complaints.hear(Complaint::NotAdmitted, peer) {
+                tracing::warn!(id = account.id, reason = %not_admitted.code(), "a link was refused");
+            }
             let rejection =
                 Rejection::new(not_admitted.code(), "").retry_after(Duration::from_secs(3));
             accepting.refuse(|machine| machine.reject(rejection)).await;
             return Ok(None);
         }
     };
+    let limits = account.limits();
     let grant = Grant {
         link_number: u16::try_from(session.next_link_number()).unwrap_or(u16::MAX),
-        max_links: account.limits.connections,
+        max_links: limits.connections,
         wanted_links: u16::try_from(server.worker_count())
             .ok()
-            .map(|workers| workers.min(account.limits.connections)),
+            .map(|workers| workers.min(limits.connections)),
         windows: WINDOWS,
-        max_streams: account.limits.streams,
+        max_streams: limits.streams,
         ..Grant::new(session.id)
     };
     let answered = match &key {
@@ -220,7 +259,7 @@ async fn run(
             peer_stream_window: client.windows.stream,
             peer_link_window: client.windows.link,
             keep_alive: grant.keepalive,
-            max_streams: usize::try_from(session.account.limits.streams).unwrap_or(usize::MAX),
+            max_streams: usize::try_from(session.account.limits().streams).unwrap_or(usize::MAX),
             ..mux::Config::default()
         },
         sweep_every: sweep_every(server),
@@ -228,8 +267,11 @@ async fn run(
     let handler = Rc::new(Client {
         server: Arc::clone(server),
         session: Arc::clone(&session),
+        left: Cell::new(false),
     });
-    let (link, driver) = Link::start(stream, &options, handler);
+    let (link, driver) = Link::start(stream, &options, Rc::clone(&handler) as Rc<dyn Handler>);
+    // Whoever comes back has not left.
+    session.said_goodbye.store(false, Relaxed);
     worker.add_link(session.key, link.clone());
     session.changed.notify_waiters();
     server.metrics.links_total.add_one();
@@ -239,8 +281,8 @@ async fn run(
         let _open = server.metrics.links_open.enter();
         driver.await
     };
-    worker.remove_link(session.key, &link);
-    session.link_ended(worker.index);
+    handler.leave(worker, &link);
+    worker.remove_leaving(&link);
     match &end {
         LinkEnd::Closed | LinkEnd::PeerClosed => {
             tracing::info!(id = session.account.id, link = grant.link_number, reason = %end, "a client's link is down");
@@ -254,15 +296,21 @@ async fn run(
     }
 }
 
-/// The session's last link is gone: its names and ports are kept for a while, so that visitors wait instead of being refused.
+/// The session's last link is gone: its names and ports are kept for a while, so that visitors wait instead of being refused. Not so
+/// when the client has said that it leaves.
 async fn leave(server: &Shared, session: &Arc<Session>) {
+    let grace = if session.said_goodbye.load(Relaxed) {
+        Duration::ZERO
+    } else {
+        GRACE
+    };
     tokio::select! {
-        () = tokio::time::sleep(GRACE) => {}
+        () = tokio::time::sleep(grace) => {}
         () = server.stopping.wait() => {}
         () = session.changed.notified() => {}
     }
     if session.link_count() == 0
-        && !session.ended.load(std::sync::atomic::Ordering::Relaxed)
+        && !session.ended.load(Relaxed)
         && server.registry.end_if_away(session)
     {
         tracing::info!(id = session.account.id, "a client has gone");
@@ -271,7 +319,7 @@ async fn leave(server: &Shared, session: &Arc<Session>) {
 
 /// Half the shortest idle time, so that a stream is ended at most half an idle time late.
 fn sweep_every(server: &Shared) -> Duration {
-    let idle = server.config.timeouts.idle.after.unwrap_or(MOST_SWEEP);
+    let idle = server.timeouts().idle.after.unwrap_or(MOST_SWEEP);
     (idle / 4).clamp(Duration::from_millis(250), MOST_SWEEP)
 }
 
@@ -279,6 +327,8 @@ fn sweep_every(server: &Shared) -> Duration {
 struct Client {
     server: Arc<Shared>,
     session: Arc<Session>,
+    /// It is no link of the session any more.
+    left: Cell<bool>,
 }
 
 impl Handler for Client {
@@ -310,6 +360,14 @@ impl Handler for Client {
 }
 
 impl Client {
+    /// No more streams are opened on the link.
+    fn leave(&self, worker: &Worker, link: &Link) {
+        if !self.left.replace(true) {
+            worker.remove_link(self.session.key, link);
+            self.session.link_ended(worker.index);
+        }
+    }
+
     fn told(&self, link: &Link, message: ControlMessage) {
         let id = &self.session.account.id;
         match message {
@@ -343,8 +401,30 @@ impl Client {
                     }
                 }
             }
+            ControlMessage::Leave => {
+                let Some(worker) = Worker::current() else {
+                    return;
+                };
+                tracing::info!(id, streams = link.stream_count(), "a client leaves a link");
+                self.leave(&worker, link);
+                worker.add_leaving(link.clone());
+                let link = link.clone();
+                tokio::task::spawn_local(async move {
+                    let deadline = Instant::now() + LEAVING;
+                    while link.is_open() && link.stream_count() > 0 && Instant::now() < deadline {
+                        tokio::time::sleep(LOOK).await;
+                    }
+                    link.close();
+                });
+            }
             ControlMessage::Goodbye(goodbye) => {
                 tracing::info!(id, code = %goodbye.code, message = %goodbye.message, "a client says goodbye");
+                // Only the client as a whole stops; other reasons are those of one link, and a link that was left is another process's.
+                if !self.left.get()
+                    && matches!(goodbye.code, GoodbyeCode::Done | GoodbyeCode::ShuttingDown)
+                {
+                    self.session.said_goodbye.store(true, Relaxed);
+                }
                 link.close();
             }
             _ => {}
@@ -387,6 +467,9 @@ const WINDOWS: Windows = Windows {
 };
 /// How long a client that lost its last link keeps its names and ports.
 const GRACE: Duration = Duration::from_secs(15);
+/// How long the streams of a link that its client leaves may go on.
+const LEAVING: Duration = Duration::from_secs(150);
+const LOOK: Duration = Duration::from_millis(20);
 const MOST_SWEEP: Duration = Duration::from_secs(10);
 
 /// Sends a message on all links of this worker.

@@ -32,6 +32,16 @@ impl Gauge {
         GaugeGuard(self)
     }
 
+    /// Counts one more if there are fewer than `most`; each success is followed by one [`Gauge::remove`].
+    pub(crate) fn add_below(&self, most: Option<u64>) -> bool {
+        let add = |n| most.is_none_or(|most| n < most).then_some(n + 1);
+        self.0.fetch_update(Relaxed, Relaxed, add).is_ok()
+    }
+
+    pub(crate) fn remove(&self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
+
     /// The value now.
     #[must_use]
     pub fn get(&self) -> u64 {
@@ -102,12 +112,20 @@ metrics! {
         links_open: Gauge,
         /// Links whose handshake was done.
         links_total: Counter,
+        /// Connections that have not shown yet what they are, links in their handshake included.
+        pending_open: Gauge,
+        /// Connections closed at once because too many of them had not shown yet what they are.
+        limit_pending_total: Counter,
         /// Connections that are in their handshake as links.
         handshakes_open: Gauge,
+        /// Links whose handshake broke off or took too long.
+        handshake_failures_total: Counter,
         /// Handshakes that failed for a wrong id or secret.
         auth_failures_total: Counter,
         /// Handshakes that were refused because of earlier failures.
         auth_throttled_total: Counter,
+        /// Clients told to come back because the authentication service did not answer or too many waited for it.
+        auth_api_failures_total: Counter,
         /// Links refused because the client has as many as it may.
         limit_links_total: Counter,
         /// Visitors refused because the client's streams are all in use.
@@ -134,7 +152,7 @@ metrics! {
         streams_broken_total: Counter,
         /// TLS handshakes with visitors or clients that failed.
         tls_failures_total: Counter,
-        /// UDP datagrams dropped because their way was full or unknown.
+        /// UDP datagrams dropped because their way was full or unknown, or for a speed limit.
         datagrams_dropped_total: Counter,
     }
 }

@@ -11,8 +11,8 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
-use net::Shutdown;
-use tunnel::{Message, Refusal, RefusalCode};
+use net::{ListenSource, OwnSockets, Shutdown};
+use tunnel::{Message, Refusal, RefusalCode, ServiceId};
 
 use crate::{
     routing::Route,
@@ -48,6 +48,7 @@ pub(crate) struct Ports {
     address: IpAddr,
     workers: usize,
     serve: Serve,
+    sockets: Arc<dyn ListenSource>,
     open: HashMap<(Protocol, u16), Held>,
 }
 
@@ -58,16 +59,27 @@ struct Held {
 
 impl Default for Ports {
     fn default() -> Self {
-        Self::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 1, Box::new(|_, _| {}))
+        Self::new(
+            IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            1,
+            Arc::new(OwnSockets),
+            Box::new(|_, _| {}),
+        )
     }
 }
 
 impl Ports {
-    pub(crate) fn new(address: IpAddr, workers: usize, serve: Serve) -> Self {
+    pub(crate) fn new(
+        address: IpAddr,
+        workers: usize,
+        sockets: Arc<dyn ListenSource>,
+        serve: Serve,
+    ) -> Self {
         Self {
             address,
             workers,
             serve,
+            sockets,
             open: HashMap::new(),
         }
     }
@@ -84,7 +96,7 @@ impl Ports {
         service: &Arc<Service>,
         held: usize,
     ) -> Result<u16, Refusal> {
-        let limits = &service.session.account.limits;
+        let limits = service.session.account.limits();
         let refuse = |code, message: &str| {
             Err(Refusal {
                 code,
@@ -136,7 +148,7 @@ impl Ports {
         port: u16,
         service: &Arc<Service>,
     ) -> Result<u16, Refusal> {
-        let limits = &service.session.account.limits;
+        let limits = service.session.account.limits();
         if !limits.tcp_ranges.iter().any(|range| range.contains(&port)) {
             let message = format!(
                 "port {port} is not in {} (tcpRange)",
@@ -191,25 +203,30 @@ impl Ports {
     fn bind(&self, protocol: Protocol, port: u16) -> io::Result<Opened> {
         let address = SocketAddr::new(self.address, port);
         Ok(match protocol {
-            Protocol::Tcp => Opened::Tcp(net::listen_tcp_group(address, self.workers)?),
+            Protocol::Tcp => Opened::Tcp(self.sockets.tcp("", address, self.workers)?),
             Protocol::Udp => {
-                let socket = net::bind_udp_group(address, 1)?
-                    .pop()
-                    .ok_or(io::ErrorKind::AddrNotAvailable)?;
+                let mut sockets = self.sockets.udp("", address, 1)?;
+                let socket = sockets.pop().ok_or(io::ErrorKind::AddrNotAvailable)?;
                 Opened::Udp(socket)
             }
         })
     }
 
-    /// The session no longer serves the port.
-    pub(crate) fn withdraw(&mut self, protocol: Protocol, port: u16, session: SessionKey) {
+    /// The session's service no longer serves the port.
+    pub(crate) fn withdraw(
+        &mut self,
+        protocol: Protocol,
+        port: u16,
+        session: SessionKey,
+        id: ServiceId,
+    ) {
         let Some(held) = self.open.get_mut(&(protocol, port)) else {
             return;
         };
         let mut route = Route::clone(&held.port.route.load());
         route
             .services
-            .retain(|service| service.session.key != session);
+            .retain(|service| service.session.key != session || service.declared.id != id);
         if route.services.is_empty() {
             held.unused_since = Some(Instant::now());
         }
@@ -218,12 +235,18 @@ impl Ports {
 
     /// Closes the ports that have had no service for a while.
     pub(crate) fn close_unused(&mut self) {
-        self.open.retain(|_, held| {
+        let (sockets, address) = (&self.sockets, self.address);
+        self.open.retain(|(protocol, port), held| {
             let keep = held
                 .unused_since
                 .is_none_or(|since| since.elapsed() < LINGER);
             if !keep {
                 held.port.closed.trigger();
+                sockets.release(
+                    "",
+                    SocketAddr::new(address, *port),
+                    *protocol == Protocol::Udp,
+                );
             }
             keep
         });
@@ -234,7 +257,7 @@ fn shares(service: &Service, other: &Service) -> bool {
     let (session, others) = (&service.session, &other.session);
     session.account.id == others.account.id
         && session.key != others.key
-        && (session.account.load_balance
+        && (session.account.load_balance()
             || service.declared.load_balance.is_some()
                 && service.declared.load_balance == other.declared.load_balance)
 }

@@ -2,26 +2,29 @@
 //! services, never for a visitor.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     net::SocketAddr,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
+    time::{Duration, Instant},
 };
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use config::HostPrefix;
 use link::{Pacer, Traffic};
+use tokio::sync::Notify;
 use tunnel::{
     Endpoint, Granted, Message, Refusal, RefusalCode, RejectCode, ServiceDecl, ServiceId,
     ServiceKind, ServiceResult, SessionId,
 };
 
 use crate::{
+    auth::Users,
     metrics::Metrics,
     ports::{Ports, Protocol},
-    routing::{Expected, Kind, Table},
+    routing::{Expected, Found, Kind, Table},
     session::{Account, Service, Session, SessionKey},
 };
 
@@ -29,13 +32,20 @@ use crate::{
 pub(crate) struct Rules {
     pub(crate) workers: usize,
     /// Ids of the configured users: nobody else may claim them as a prefix.
-    pub(crate) expected: Arc<dyn Expected>,
+    pub(crate) expected: Arc<Users>,
     /// Public addresses for the endpoints told to clients.
     pub(crate) http: Option<SocketAddr>,
     pub(crate) https: Option<SocketAddr>,
     pub(crate) sni: Option<SocketAddr>,
     /// Belongs to the server itself.
-    pub(crate) status_prefix: Option<HostPrefix>,
+    pub(crate) status_prefix: ArcSwapOption<HostPrefix>,
+}
+
+/// Clients of a process before this one, which are on their way.
+struct Arrivals {
+    until: Instant,
+    /// Their ids, if they are known.
+    missing: Option<HashSet<String>>,
 }
 
 pub(crate) struct Registry {
@@ -44,6 +54,10 @@ pub(crate) struct Registry {
     inner: Mutex<Inner>,
     next_key: AtomicU64,
     metrics: Arc<Metrics>,
+    /// The table was replaced.
+    changed: Notify,
+    /// While they come, whoever asks for a name that is not there yet waits for it.
+    arrivals: ArcSwapOption<Arrivals>,
 }
 
 #[derive(Default)]
@@ -74,7 +88,11 @@ enum Name {
 
 impl Rules {
     fn empty_table(&self) -> Table {
-        Table::new(Arc::clone(&self.expected), self.status_prefix.clone())
+        let status_prefix = self.status_prefix.load();
+        Table::new(
+            Arc::clone(&self.expected) as Arc<dyn Expected>,
+            status_prefix.as_deref().cloned(),
+        )
     }
 }
 
@@ -107,12 +125,99 @@ impl Registry {
             inner,
             next_key: AtomicU64::new(1),
             metrics,
+            changed: Notify::new(),
+            arrivals: ArcSwapOption::empty(),
         }
     }
 
-    /// The snapshot, for data threads.
-    pub(crate) fn table(&self) -> arc_swap::Guard<Arc<Table>> {
-        self.table.load()
+    /// Who answers for a name. Just after another process has handed over, its clients are on their way, and a name that is not there
+    /// yet is waited for.
+    pub(crate) async fn find(&self, kind: Kind, host: &str, prefix: Option<&str>) -> Found {
+        loop {
+            // Made before the look: every change after it is noticed.
+            let changed = self.changed.notified();
+            let found = self.table.load().find(kind, host, prefix);
+            let arrivals = self.arrivals.load();
+            let until = arrivals.as_ref().map(|arrivals| arrivals.until);
+            drop(arrivals);
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            match (found, left) {
+                (Found::Away | Found::Nothing, Some(left)) if !left.is_zero() => {
+                    let _ = tokio::time::timeout(left, changed).await;
+                }
+                (found, _) => return found,
+            }
+        }
+    }
+
+    /// The clients with these ids come from a process before this one, within `patience`; any client if the ids are not known.
+    pub(crate) fn expect_arrivals(&self, ids: Option<HashSet<String>>, patience: Duration) {
+        if ids.as_ref().is_some_and(HashSet::is_empty) {
+            return;
+        }
+        self.arrivals.store(Some(Arc::new(Arrivals {
+            until: Instant::now() + patience,
+            missing: ids,
+        })));
+    }
+
+    /// Whether all of them have come, or their time is over.
+    pub(crate) fn have_arrived(&self) -> bool {
+        let arrivals = self.arrivals.load();
+        arrivals
+            .as_ref()
+            .is_none_or(|arrivals| Instant::now() >= arrivals.until)
+    }
+
+    /// A client has said what it serves.
+    fn has_arrived(&self, id: &str) {
+        let arrivals = self.arrivals.load_full();
+        let Some(Arrivals {
+            until,
+            missing: Some(missing),
+        }) = arrivals.as_deref()
+        else {
+            return;
+        };
+        if missing.contains(id) {
+            let rest: HashSet<String> = missing
+                .iter()
+                .filter(|other| *other != id)
+                .cloned()
+                .collect();
+            let rest = (!rest.is_empty()).then(|| {
+                Arc::new(Arrivals {
+                    until: *until,
+                    missing: Some(rest),
+                })
+            });
+            self.arrivals.store(rest);
+        }
+    }
+
+    /// Ids of the clients that are connected, or were a moment ago.
+    pub(crate) fn ids(&self) -> HashSet<String> {
+        let inner = self.lock();
+        let held = inner.sessions.values();
+        held.map(|held| held.session.account.id.clone()).collect()
+    }
+
+    /// Runs by another configuration from now on; `account` says what an id may do by it.
+    pub(crate) fn reconfigure(
+        &self,
+        config: &config::Server,
+        account: impl Fn(&str) -> Option<(config::Limits, bool)>,
+    ) {
+        let inner = self.lock();
+        self.rules.expected.replace(config);
+        let status = config.status_prefix.clone().map(Arc::new);
+        self.rules.status_prefix.store(status);
+        for known in inner.accounts.values() {
+            if let Some((limits, load_balance)) = account(&known.id) {
+                known.set(&limits, load_balance);
+            }
+        }
+        self.publish(&inner);
     }
 
     /// The account of an id; made with `make` when it is new.
@@ -152,7 +257,7 @@ impl Registry {
         if let Some(held) = join.and_then(|id| inner.sessions.get(&id))
             && held.session.account.id == account.id
         {
-            if held.session.link_claims() >= u32::from(account.limits.connections) {
+            if held.session.link_claims() >= u32::from(account.limits().connections) {
                 return Err(NotAdmitted::TooManyLinks);
             }
             held.session.link_arrives();
@@ -168,15 +273,15 @@ impl Registry {
             .into_iter()
             .partition(|other| other.link_claims() > 0);
         // With load balancing, as many clients as one may have links: without a bound one user could hold any number of sessions.
-        let most = usize::from(account.limits.connections);
-        if !account.load_balance && !here.is_empty() {
+        let most = usize::from(account.limits().connections);
+        if !account.load_balance() && !here.is_empty() {
             return Err(NotAdmitted::IdInUse);
         }
         if here.len() >= most {
             return Err(NotAdmitted::TooManyLinks);
         }
         // The same client, started again: what it had is free for it now.
-        if !account.load_balance || here.len() + away.len() >= most {
+        if !account.load_balance() || here.len() + away.len() >= most {
             for other in away {
                 inner.end(&other, self);
             }
@@ -232,12 +337,15 @@ impl Registry {
         {
             return answers.clone();
         }
-        inner.withdraw(session);
+        let kept = inner.keep(session, wanted);
         let results: Vec<ServiceResult> = wanted
             .iter()
             .map(|declared| ServiceResult {
                 id: declared.id,
-                result: inner.grant(session, declared, self),
+                result: match kept.get(&declared.id) {
+                    Some(granted) => Ok(granted.clone()),
+                    None => inner.grant(session, declared, self),
+                },
             })
             .collect();
         if let Some(held) = inner.sessions.get_mut(&session.id) {
@@ -245,6 +353,8 @@ impl Registry {
             let all = results.iter().all(|result| result.result.is_ok());
             held.granted = all.then(|| (wanted.to_vec(), results.clone()));
         }
+        // Before the table is there: who is told of the table finds that nothing else is to be waited for.
+        self.has_arrived(&session.account.id);
         self.publish(&inner);
         results
     }
@@ -277,6 +387,7 @@ impl Registry {
             }
         }
         self.table.store(Arc::new(table));
+        self.changed.notify_waiters();
     }
 }
 
@@ -297,14 +408,44 @@ impl Inner {
         registry.publish(self);
     }
 
+    /// Withdraws what the session serves and does not want any more in the same way; returns what was granted to the rest.
+    fn keep(&mut self, session: &Session, wanted: &[ServiceDecl]) -> HashMap<ServiceId, Granted> {
+        let Some(held) = self.sessions.get_mut(&session.id) else {
+            return HashMap::new();
+        };
+        held.services
+            .retain(|service| wanted.contains(&service.declared));
+        let granted = |service: &Arc<Service>| {
+            let id = service.declared.id;
+            let endpoints = service.endpoints.get().into_iter().flatten();
+            let port = held.ports.iter().find(|(.., of)| *of == id);
+            let granted = Granted {
+                endpoints: endpoints.map(|text| Endpoint::new(text)).collect(),
+                port: port.map(|(_, port, _)| *port),
+            };
+            (id, granted)
+        };
+        let kept: HashMap<ServiceId, Granted> = held.services.iter().map(granted).collect();
+        held.names.retain(|(_, id)| kept.contains_key(id));
+        let (ports, gone) = std::mem::take(&mut held.ports)
+            .into_iter()
+            .partition(|(.., id)| kept.contains_key(id));
+        held.ports = ports;
+        let gone: Vec<(Protocol, u16, ServiceId)> = gone;
+        for (protocol, port, id) in gone {
+            self.ports.withdraw(protocol, port, session.key, id);
+        }
+        kept
+    }
+
     fn withdraw(&mut self, session: &Session) {
         let Some(held) = self.sessions.get_mut(&session.id) else {
             return;
         };
         held.services.clear();
         held.names.clear();
-        for (protocol, port, _) in std::mem::take(&mut held.ports) {
-            self.ports.withdraw(protocol, port, session.key);
+        for (protocol, port, id) in std::mem::take(&mut held.ports) {
+            self.ports.withdraw(protocol, port, session.key, id);
         }
     }
 
@@ -393,18 +534,15 @@ impl Inner {
             Name::Host(_, host) => (host, host.split('.').next().unwrap_or(host)),
             Name::Prefix(_, prefix) => (prefix, prefix.as_str()),
         };
-        let status = registry
-            .rules
-            .status_prefix
-            .as_ref()
-            .map(HostPrefix::as_str);
-        if status == Some(label) {
+        let status = registry.rules.status_prefix.load();
+        if status.as_deref().map(HostPrefix::as_str) == Some(label) {
             return refuse(
                 taken,
                 format!("{text:?} is the server's status page (statusHostPrefix)"),
             );
         }
         let own = label.eq_ignore_ascii_case(&account.id);
+        let limits = account.limits();
         if !own && registry.rules.expected.expects(label) {
             return refuse(
                 taken,
@@ -412,19 +550,15 @@ impl Inner {
             );
         }
         if !own
-            && !account.limits.host_regex.is_empty()
-            && !account
-                .limits
-                .host_regex
-                .iter()
-                .any(|regex| regex.is_match(text))
+            && !limits.host_regex.is_empty()
+            && !limits.host_regex.iter().any(|regex| regex.is_match(text))
         {
             return refuse(
                 RefusalCode::HostNotAllowed,
                 format!("{text:?} does not match any hostRegex of this client"),
             );
         }
-        let number = account.limits.host_number as usize;
+        let number = limits.host_number as usize;
         let mut distinct: Vec<&str> = self.names_of(&account.id).collect();
         distinct.sort_unstable();
         distinct.dedup();
@@ -478,7 +612,7 @@ fn shares(session: &Session, declared: &ServiceDecl, held: &Held, id: ServiceId)
         .services
         .iter()
         .find(|service| service.declared.id == id);
-    session.account.load_balance
+    session.account.load_balance()
         || declared.load_balance.is_some()
             && other.is_some_and(|other| other.declared.load_balance == declared.load_balance)
 }
@@ -537,7 +671,7 @@ fn names(account: &Account, declared: &ServiceDecl) -> Result<Vec<Name>, Refusal
     }
     let prefix = declared.host_prefix.as_ref().map(|prefix| {
         let id = account.id.to_ascii_lowercase();
-        let with_id = account.limits.host_with_id && prefix.as_str() != id;
+        let with_id = account.limits().host_with_id && prefix.as_str() != id;
         if with_id {
             format!("{id}-{}", prefix.as_str())
         } else {

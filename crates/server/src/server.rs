@@ -7,8 +7,9 @@ use std::{
     time::{Duration, Instant},
 };
 
+use arc_swap::{ArcSwap, ArcSwapOption};
 use net::{
-    Shutdown, WorkerHandle, Workers,
+    ListenSource, OwnSockets, Shutdown, WorkerHandle, Workers,
     tls::{
         MinVersion, TlsAcceptor, TlsClientOptions, TlsConfigError, TlsConnector, TlsFileError,
         TlsServerOptions, UnknownName,
@@ -18,11 +19,14 @@ use tunnel::{ControlMessage, Drain, Message};
 
 use crate::{
     auth::{AuthApi, Keys, Throttle, Users},
+    complaints::Complaints,
     egress::inprocess::StatusPage,
+    gate::Gate,
     ingress, links,
-    metrics::Metrics,
+    metrics::{Gauge, Metrics},
     ports::Ports,
     registry::{Registry, Rules},
+    reload::certificates,
     snapshot::Snapshot,
     worker::Worker,
 };
@@ -56,13 +60,16 @@ pub enum StartError {
 
 /// What all workers share.
 pub(crate) struct Shared {
-    pub(crate) config: config::Server,
+    live: ArcSwap<Live>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) registry: Registry,
     pub(crate) throttle: Throttle,
-    pub(crate) keys: Keys,
-    pub(crate) auth_api: Option<AuthApi>,
-    pub(crate) tls: Option<TlsAcceptor>,
+    /// Connections that are not understood yet.
+    pub(crate) sniffing: Gauge,
+    /// Accept loops that run.
+    pub(crate) accepting: Gauge,
+    pub(crate) gate: Arc<Gate>,
+    pub(crate) complaints: Complaints,
     /// No new visitors and links.
     pub(crate) stopping: Shutdown,
     pub(crate) started: Instant,
@@ -72,7 +79,49 @@ pub(crate) struct Shared {
     workers: OnceLock<Vec<WorkerHandle>>,
 }
 
+/// What another configuration replaces while the server runs.
+pub(crate) struct Live {
+    pub(crate) config: config::Server,
+    pub(crate) keys: Keys,
+    pub(crate) auth_api: Option<AuthApi>,
+    pub(crate) tls: Option<TlsAcceptor>,
+    /// What the certificate files held.
+    pub(crate) certificates: Vec<Vec<u8>>,
+}
+
+impl Live {
+    pub(crate) fn new(config: config::Server) -> Result<Self, StartError> {
+        let auth_api = match &config.auth_api {
+            Some(url) => Some(AuthApi::new(
+                url.clone(),
+                TlsConnector::new(&TlsClientOptions::default())?,
+            )),
+            None => None,
+        };
+        Ok(Self {
+            keys: Keys::new(&config)?,
+            tls: acceptor(&config)?,
+            certificates: certificates(&config),
+            auth_api,
+            config,
+        })
+    }
+}
+
 impl Shared {
+    /// The configuration of this moment.
+    pub(crate) fn live(&self) -> Arc<Live> {
+        self.live.load_full()
+    }
+
+    pub(crate) fn timeouts(&self) -> config::ServerTimeouts {
+        self.live.load().config.timeouts
+    }
+
+    pub(crate) fn replace_live(&self, live: Live) {
+        self.live.store(Arc::new(live));
+    }
+
     pub(crate) fn handle(&self, worker: usize) -> Option<&WorkerHandle> {
         self.workers.get()?.get(worker)
     }
@@ -82,7 +131,7 @@ impl Shared {
     }
 
     /// Runs `task` on every worker.
-    fn on_each(&self, task: impl Fn(&Worker) + Clone + Send + 'static) {
+    pub(crate) fn on_each(&self, task: impl Fn(&Worker) + Clone + Send + 'static) {
         for handle in self.workers.get().into_iter().flatten() {
             let task = task.clone();
             let _ = handle.spawn(move || async move {
@@ -96,8 +145,10 @@ impl Shared {
 
 /// A running server. Dropping it ends it at once; [`Server::stop`] ends it in order.
 pub struct Server {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     workers: Workers,
+    /// Opened, and not served before [`Server::serve`].
+    waiting: Option<ingress::Listeners>,
 }
 
 impl Server {
@@ -106,19 +157,26 @@ impl Server {
     /// # Errors
     /// [`StartError`].
     pub fn start(config: config::Server) -> Result<Self, StartError> {
+        let mut server = Self::prepare(config, Arc::new(OwnSockets))?;
+        server.serve();
+        Ok(server)
+    }
+
+    /// Opens everything with the sockets of `sockets`; accepts nobody before [`Server::serve`].
+    ///
+    /// # Errors
+    /// [`StartError`].
+    pub fn prepare(
+        config: config::Server,
+        sockets: Arc<dyn ListenSource>,
+    ) -> Result<Self, StartError> {
         let count = config
             .workers
             .map_or_else(net::default_worker_count, usize::from);
-        let tls = acceptor(&config)?;
-        let listeners = ingress::Listeners::bind(&config, count)?;
-        let keys = Keys::new(&config)?;
-        let auth_api = match &config.auth_api {
-            Some(url) => Some(AuthApi::new(
-                url.clone(),
-                TlsConnector::new(&TlsClientOptions::default())?,
-            )),
-            None => None,
-        };
+        // Files are read before any socket is opened.
+        let live = Live::new(config)?;
+        let config = &live.config;
+        let listeners = ingress::Listeners::bind(config, count, &*sockets)?;
         let metrics = Arc::new(Metrics::default());
         let workers = Workers::start(count, "gt-server").map_err(StartError::Workers)?;
         let handles = workers.handles().to_vec();
@@ -135,41 +193,110 @@ impl Server {
         let ports = Ports::new(
             address,
             count,
+            sockets,
             Box::new(move |port, sockets| ingress::serve_port(&serve_on, &port, sockets)),
         );
         let rules = Rules {
             workers: count,
-            expected: Arc::new(Users::new(&config)),
+            expected: Arc::new(Users::new(config)),
             http: listeners.plain_address(),
             https: listeners.tls_address(),
             sni: listeners.sni_address(),
-            status_prefix: config.status_prefix.clone(),
+            status_prefix: ArcSwapOption::from(config.status_prefix.clone().map(Arc::new)),
         };
         let shared = Arc::new(Shared {
             registry: Registry::new(rules, ports, Arc::clone(&metrics)),
             throttle: Throttle::new(&config.throttle),
+            gate: Arc::new(Gate::new(
+                config.pending,
+                net::open_files_limit(),
+                Arc::clone(&metrics),
+            )),
+            complaints: Complaints::default(),
             metrics,
-            keys,
-            auth_api,
-            tls,
             stopping: Shutdown::new(),
             started: Instant::now(),
             listeners: listeners.addresses(),
             status_page: StatusPage::default(),
             workers: OnceLock::new(),
-            config,
+            sniffing: Gauge::default(),
+            accepting: Gauge::default(),
+            live: ArcSwap::from_pointee(live),
         });
         let _ = shared.workers.set(handles);
         for (index, handle) in workers.handles().iter().enumerate() {
             let shared = Arc::clone(&shared);
             let _ = handle.spawn(move || async move { Worker::install(index, shared) });
         }
-        listeners.serve(workers.handles());
         if let Some(first) = workers.handles().first() {
             let shared = Arc::clone(&shared);
             let _ = first.spawn(move || housekeeping(shared));
         }
-        Ok(Self { shared, workers })
+        Ok(Self {
+            shared,
+            workers,
+            waiting: Some(listeners),
+        })
+    }
+
+    /// Begins to accept.
+    pub fn serve(&mut self) {
+        if let Some(listeners) = self.waiting.take() {
+            listeners.serve(self.workers.handles());
+        }
+    }
+
+    /// As [`Server::serve`], where another process served until now: whoever asks for a name whose client has not come over yet waits
+    /// for it, up to 5 s from now. `clients` are the ids that the other process had ([`Server::clients`]), if it could say.
+    pub fn take_over(&mut self, clients: Option<Vec<String>>) {
+        let clients = clients.map(|clients| clients.into_iter().collect());
+        self.shared.registry.expect_arrivals(clients, ARRIVALS);
+        self.serve();
+    }
+
+    /// Ids of the clients that are connected, or were a moment ago.
+    #[must_use]
+    pub fn clients(&self) -> Vec<String> {
+        self.shared.registry.ids().into_iter().collect()
+    }
+
+    /// Whether the clients of the process before this one have come over, or are not waited for any more. To replace this process
+    /// before would lose visitors that wait for them here.
+    #[must_use]
+    pub fn has_settled(&self) -> bool {
+        self.shared.registry.have_arrived()
+    }
+
+    /// Stops accepting, and asks clients to open other links before these end, within `deadline`. Returns when nobody new is accepted,
+    /// after half a second at most. What runs goes on: [`Server::left`] tells what is left, [`Server::stop`] ends it.
+    pub fn leave(&self, deadline: Duration) {
+        let shared = &self.shared;
+        shared.stopping.trigger();
+        let until = Instant::now() + LEAVE_TIME;
+        while shared.accepting.get() > 0 && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let drain = ControlMessage::Drain(Drain {
+            deadline,
+            reason: Message::new("another process of this server takes over"),
+        });
+        shared.on_each(move |worker| links::broadcast(worker, &drain));
+    }
+
+    /// Visits that run, and links.
+    #[must_use]
+    pub fn left(&self) -> (u64, u64) {
+        let shared = &self.shared;
+        // A UDP visitor has no connection, but a stream.
+        let visits = shared
+            .metrics
+            .visitors_open
+            .get()
+            .max(shared.metrics.streams_open.get());
+        (
+            visits + shared.sniffing.get(),
+            shared.metrics.links_open.get(),
+        )
     }
 
     /// The server's state, for status and metrics; callable from any thread.
@@ -181,7 +308,9 @@ impl Server {
     /// Ends in order: takes no more visitors and links, asks clients to move, waits up to `patience` for visits to end, then closes
     /// every link.
     pub fn stop(self, patience: Duration) {
-        let Self { shared, workers } = self;
+        let Self {
+            shared, workers, ..
+        } = self;
         shared.stopping.trigger();
         let drain = ControlMessage::Drain(Drain {
             deadline: patience,
@@ -227,6 +356,7 @@ async fn housekeeping(shared: Arc<Shared>) {
     loop {
         ticks.tick().await;
         shared.registry.close_unused_ports();
+        shared.complaints.write_due();
     }
 }
 
@@ -254,6 +384,10 @@ fn acceptor(config: &config::Server) -> Result<Option<TlsAcceptor>, StartError> 
     Ok(Some(TlsAcceptor::new(&options)?))
 }
 
+/// How long the clients of a process before this one are expected: they are told to come, or notice a broken link, at once.
+const ARRIVALS: Duration = Duration::from_secs(5);
+/// What accept loops may take to stop.
+const LEAVE_TIME: Duration = Duration::from_millis(500);
 const POLL: Duration = Duration::from_millis(10);
 /// What closing links and threads may take.
 const LAST_WORDS: Duration = Duration::from_secs(2);

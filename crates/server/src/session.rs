@@ -7,9 +7,9 @@ use std::{
         Arc, Mutex, OnceLock,
         atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed},
     },
-    time::Duration,
 };
 
+use arc_swap::{ArcSwap, Guard};
 use config::Limits;
 use link::{Pacer, Traffic};
 use tokio::sync::Notify;
@@ -23,8 +23,8 @@ pub(crate) struct SessionKey(pub(crate) u64);
 #[derive(Debug)]
 pub(crate) struct Account {
     pub(crate) id: String,
-    pub(crate) limits: Limits,
-    pub(crate) load_balance: bool,
+    limits: ArcSwap<Limits>,
+    load_balance: AtomicBool,
     /// From visitors to the client.
     pub(crate) upload: Option<Arc<Pacer>>,
     /// From the client to visitors.
@@ -45,17 +45,36 @@ impl Account {
             id: id.to_owned(),
             upload: pacer(),
             download: pacer(),
-            load_balance,
+            load_balance: AtomicBool::new(load_balance),
             traffic: Arc::default(),
             streams: AtomicU32::new(0),
             streams_total: AtomicU64::new(0),
-            limits,
+            limits: ArcSwap::from_pointee(limits),
         }
+    }
+
+    pub(crate) fn limits(&self) -> Guard<Arc<Limits>> {
+        self.limits.load()
+    }
+
+    pub(crate) fn load_balance(&self) -> bool {
+        self.load_balance.load(Relaxed)
+    }
+
+    /// Other limits from now on; what is over them stays. A speed can change here but not come or go.
+    pub(crate) fn set(&self, limits: &Limits, load_balance: bool) {
+        if let Some(speed) = limits.speed {
+            for pacer in self.upload.iter().chain(&self.download) {
+                pacer.set(speed.get());
+            }
+        }
+        self.limits.store(Arc::new(limits.clone()));
+        self.load_balance.store(load_balance, Relaxed);
     }
 
     /// Takes a place for one stream, if there is one.
     pub(crate) fn enter(self: &Arc<Self>) -> Option<StreamPlace> {
-        let limit = self.limits.streams;
+        let limit = self.limits().streams;
         self.streams
             .fetch_update(Relaxed, Relaxed, |n| (n < limit).then_some(n + 1))
             .ok()?;
@@ -87,6 +106,8 @@ pub(crate) struct Session {
     /// A link came, or the session ended.
     pub(crate) changed: Notify,
     pub(crate) ended: AtomicBool,
+    /// The client has said that it stops: what it holds is free once its last link is gone.
+    pub(crate) said_goodbye: AtomicBool,
     /// Parts of the service set that the client is declaring.
     pub(crate) arriving: Mutex<Assembler<ServiceDecl>>,
 }
@@ -107,6 +128,7 @@ impl Session {
             arriving_links: AtomicU32::new(0),
             changed: Notify::new(),
             ended: AtomicBool::new(false),
+            said_goodbye: AtomicBool::new(false),
             arriving: Mutex::default(),
         }
     }
@@ -170,20 +192,6 @@ impl Session {
 
     pub(crate) fn link_ended(&self, worker: usize) {
         self.links[worker].fetch_sub(1, Relaxed);
-    }
-
-    /// Waits until the session has a link, is over, or `limit` has passed.
-    pub(crate) async fn wait_for_link(&self, limit: Duration) {
-        let _ = tokio::time::timeout(limit, async {
-            loop {
-                let changed = self.changed.notified();
-                if self.link_count() > 0 || self.ended.load(Relaxed) {
-                    return;
-                }
-                changed.await;
-            }
-        })
-        .await;
     }
 }
 

@@ -11,6 +11,8 @@ pub(crate) struct Worker {
     pub(crate) index: usize,
     pub(crate) server: Arc<Shared>,
     links: RefCell<HashMap<SessionKey, Vec<Link>>>,
+    /// Links that their clients leave: no session's any more, but not ended.
+    leaving: RefCell<Vec<Link>>,
 }
 
 thread_local! {
@@ -24,6 +26,7 @@ impl Worker {
             index,
             server,
             links: RefCell::default(),
+            leaving: RefCell::default(),
         });
         CURRENT.with_borrow_mut(|current| *current = Some(worker));
     }
@@ -67,6 +70,23 @@ impl Worker {
 
     /// All links, for closing them.
     pub(crate) fn all_links(&self) -> Vec<Link> {
-        self.links.borrow().values().flatten().cloned().collect()
+        let links = self.links.borrow();
+        let leaving = self.leaving.borrow();
+        links.values().flatten().chain(&*leaving).cloned().collect()
+    }
+
+    /// The links of the sessions that `of` names.
+    pub(crate) fn links_of(&self, of: impl Fn(SessionKey) -> bool) -> Vec<Link> {
+        let links = self.links.borrow();
+        let named = links.iter().filter(|(session, _)| of(**session));
+        named.flat_map(|(_, links)| links).cloned().collect()
+    }
+
+    pub(crate) fn add_leaving(&self, link: Link) {
+        self.leaving.borrow_mut().push(link);
+    }
+
+    pub(crate) fn remove_leaving(&self, link: &Link) {
+        self.leaving.borrow_mut().retain(|other| !other.is(link));
     }
 }

@@ -105,6 +105,7 @@ fn every_message_survives_the_wire() {
             },
         ],
     }));
+    round_trip(&ControlMessage::Leave);
     round_trip(&ControlMessage::Drain(Drain {
         deadline: Duration::from_millis(30_001),
         reason: "update".into(),
@@ -304,7 +305,7 @@ fn a_message_that_is_too_long_is_not_made_and_not_read() {
 #[test]
 fn unknown_messages_and_fields_are_passed_over() {
     assert_eq!(ControlMessage::decode(&[0]), Ok(None));
-    assert_eq!(ControlMessage::decode(&[6, 1, 2, 3]), Ok(None));
+    assert_eq!(ControlMessage::decode(&[7, 1, 2, 3]), Ok(None));
     let drain = Drain {
         deadline: Duration::ZERO,
         reason: "r".into(),

@@ -62,7 +62,12 @@ impl Scene {
     #[track_caller]
     fn assert_at_rest(self, lines: usize) {
         wait_descriptors(&self.server.process, self.descriptors);
-        for gauge in ["gt_visitors_open", "gt_streams_open", "gt_handshakes_open"] {
+        for gauge in [
+            "gt_visitors_open",
+            "gt_streams_open",
+            "gt_handshakes_open",
+            "gt_pending_open",
+        ] {
             wait::until(&format!("{gauge} is 0"), || {
                 (self.gauge(gauge) == 0).then_some(())
             });
@@ -137,12 +142,11 @@ fn random_bytes_are_closed_on_every_port() {
             assert!(said.len() < 4096, "{} bytes", said.len());
         }
     }
-    // Noise that happens to begin as a request or a record is no reason for more than a line.
-    scene.assert_at_rest(600);
+    scene.assert_at_rest(1);
 }
 
 #[test]
-fn noise_after_the_magic_of_a_link_is_logged_at_most_once_each() {
+fn noise_after_the_magic_of_a_link_is_logged_once() {
     let scene = Scene::new(ServerSpec::new().option("handshakeTimeout", "1s"));
     let mut noise = Pattern::new(3);
     for round in 0..100_usize {
@@ -152,7 +156,7 @@ fn noise_after_the_magic_of_a_link_is_logged_at_most_once_each() {
         let said = read_all(&stream);
         assert!(said.len() < 4096, "{} bytes", said.len());
     }
-    scene.assert_at_rest(100);
+    scene.assert_at_rest(1);
 }
 
 #[test]
@@ -243,7 +247,10 @@ fn a_head_that_never_ends_is_ended_at_the_header_timeout() {
 fn thousands_of_half_open_handshakes_end_and_leave_nothing() {
     let spec = ServerSpec::new()
         .option("handshakeTimeout", "3s")
-        .option("headerTimeout", "3s");
+        .option("headerTimeout", "3s")
+        // What happens when there are so many; that there are not is in `pending.rs`.
+        .option("pendingConnections", 0)
+        .option("pendingPerAddress", 0);
     let scene = Scene::new(spec);
     let files = raise_files(&scene.server.process, 10_000);
     let each = usize::try_from(files)
@@ -280,9 +287,9 @@ fn thousands_of_half_open_handshakes_end_and_leave_nothing() {
     for stream in &held {
         assert!(read_all(stream).len() < 4096);
     }
-    let closed = held.len();
     drop(held);
-    scene.assert_at_rest(closed);
+    // One for all the Hellos.
+    scene.assert_at_rest(1);
 }
 
 #[test]

@@ -6,6 +6,7 @@ mod idle;
 mod intruders;
 mod limits;
 mod origin;
+mod pending;
 mod process;
 mod raw;
 mod refusals;

@@ -4,7 +4,10 @@
 use std::{
     io::{self, BufRead, BufReader, Read, Write},
     net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream},
-    sync::{Arc, Condvar, Mutex, PoisonError},
+    sync::{
+        Arc, Condvar, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
     thread,
     time::Duration,
 };
@@ -22,6 +25,8 @@ pub(crate) struct Origin {
 struct Gate {
     state: Mutex<State>,
     changed: Condvar,
+    /// Bytes of patterns that the kernel has taken.
+    sent: AtomicU64,
 }
 
 #[derive(Default)]
@@ -67,6 +72,11 @@ impl Origin {
     pub(crate) fn open_gate(&self) {
         self.gate.lock().open = true;
         self.gate.changed.notify_all();
+    }
+
+    /// Bytes of `/bytes` and the like that have been sent so far.
+    pub(crate) fn sent(&self) -> u64 {
+        self.gate.sent.load(Relaxed)
     }
 
     /// Waits until so many answers stand at the gate.
@@ -123,10 +133,10 @@ fn http(stream: TcpStream, gate: &Gate) -> io::Result<()> {
                 } else {
                     before_gate(length)
                 };
-                pattern.write_to(to, first)?;
+                pattern.write_to(Counted(to, &gate.sent), first)?;
                 if first < length {
                     gate.pass();
-                    pattern.write_to(to, length - first)?;
+                    pattern.write_to(Counted(to, &gate.sent), length - first)?;
                 }
                 if *kind == "until-close" {
                     return stream.shutdown(Shutdown::Write);
@@ -138,6 +148,21 @@ fn http(stream: TcpStream, gate: &Gate) -> io::Result<()> {
             }
             _ => to.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello")?,
         }
+    }
+}
+
+/// Counts what the kernel takes.
+struct Counted<'a>(&'a TcpStream, &'a AtomicU64);
+
+impl Write for Counted<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let n = self.0.write(bytes)?;
+        self.1.fetch_add(n as u64, Relaxed);
+        Ok(n)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
     }
 }
 

@@ -1,6 +1,9 @@
 //! What a process holds, read from /proc; and limits that are set from outside.
 
-use std::fs;
+use std::{
+    fs,
+    sync::{Mutex, PoisonError},
+};
 
 use e2e::{Process, wait};
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
@@ -18,12 +21,14 @@ pub(crate) fn wait_descriptors(process: &Process, before: usize) {
     });
 }
 
-/// Lets this process and `process` open as many files as may be, up to `wanted`; returns how many that is.
+/// Lets this process and `process` open as many files as may be, up to `wanted` or what they may already; returns how many of the wanted
+/// that is. Never lowers a limit: another test of this process may hold that many.
 pub(crate) fn raise_files(process: &Process, wanted: u64) -> u64 {
+    let _alone = RAISING.lock().unwrap_or_else(PoisonError::into_inner);
     let now = getrlimit(Resource::Nofile);
     let hard = now.maximum.unwrap_or(wanted);
-    let raised = |n| Rlimit {
-        current: Some(n),
+    let raised = |n: u64| Rlimit {
+        current: Some(n.max(now.current.unwrap_or(n))),
         maximum: Some(n.max(hard)),
     };
     let pid = i32::try_from(process.pid()).ok().and_then(Pid::from_raw);
@@ -36,3 +41,6 @@ pub(crate) fn raise_files(process: &Process, wanted: u64) -> u64 {
     }
     now.current.unwrap_or(1024)
 }
+
+/// Two tests at one time would read the limit before and write it after one another.
+static RAISING: Mutex<()> = Mutex::new(());

@@ -9,7 +9,7 @@ use std::{
 
 use e2e::{
     Client, HttpConn, PATIENCE, PortRange, Server, ServerSpec, Transport, http,
-    over_each_transport, pattern::Pattern,
+    over_each_transport, pattern::Pattern, wait,
 };
 
 use crate::origin::Origin;
@@ -118,7 +118,7 @@ fn visitors_who_never_read_do_not_stop_the_others(transport: Transport) {
         .option("remoteConnections", 1)
         .service(format!("http://{}", origin.address()), "")
         .start_up();
-    let alone = measure(&server);
+    let alone = best(&server);
     let memory_before = server.process.rss_kib() + client.process.rss_kib();
     let unread: Vec<TcpStream> = (0..UNREAD)
         .map(|seed| {
@@ -133,14 +133,26 @@ fn visitors_who_never_read_do_not_stop_the_others(transport: Transport) {
         visitor.set_read_timeout(Some(PATIENCE)).expect("settable");
         assert_eq!(visitor.peek(&mut [0]).expect("an answer begins"), 1);
     }
-    let beside = measure(&server);
+    // Until the buffers of all of them are full they take their fair share of the link.
+    let begun = origin.sent();
+    let mut before = begun;
+    wait::until("the unread transfers stand still", || {
+        let now = origin.sent();
+        let still = now == std::mem::replace(&mut before, now);
+        thread::sleep(Duration::from_millis(300));
+        still.then_some(())
+    });
+    let stood = before;
+    let beside = best(&server);
     let memory = server.process.rss_kib() + client.process.rss_kib();
     println!(
         "{transport:?}: {alone:.0} MB/s alone, {beside:.0} MB/s beside {UNREAD} visitors who never read; \
-         memory of both processes {memory_before} KiB before, {memory} KiB with them"
+         {} MiB more were sent to them after their first bytes; memory of both processes {memory_before} KiB before, \
+         {memory} KiB with them",
+        (stood - begun) >> 20
     );
     assert!(
-        beside > alone / 10.0,
+        beside > alone / 4.0,
         "{beside:.1} MB/s beside, {alone:.1} alone"
     );
     // Each may hold its stream's share on both ways, the link's window (64 MiB) at most.
@@ -155,6 +167,11 @@ fn visitors_who_never_read_do_not_stop_the_others(transport: Transport) {
     );
     drop(unread);
     assert_no_link_was_lost(&server, &client);
+}
+
+/// Megabytes per second of the best of three checked downloads: the machine is shared.
+fn best(server: &Server) -> f64 {
+    (0..3).map(|_| measure(server)).fold(0.0, f64::max)
 }
 
 /// Megabytes per second of one checked download.

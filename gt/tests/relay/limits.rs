@@ -38,7 +38,7 @@ fn three_of_five_links_are_let_in(transport: Transport) {
         .collect();
     server
         .process
-        .wait_log_times(&["a link was refused", "too many links"], 2);
+        .wait_log(&["a link was refused", "too many links"]);
     wait::until("three links are up", || {
         (links(&server, "web") == 3).then_some(())
     });
@@ -165,4 +165,38 @@ fn the_newer_of_two_clients_with_one_id_is_refused(transport: Transport) {
         http::get_until(server.http(), "web.example.com", "/", 200).text(),
         "newer"
     );
+}
+
+/// A link carries any number of visitors, so links are not opened for them: `remoteIdleConnections` is what is kept at least.
+#[test]
+fn idle_links_are_kept_where_the_server_asks_for_fewer() {
+    let service = Service::text("here");
+    let server = ServerSpec::new().user("web").option("workers", 1).start();
+    for (options, links) in [
+        (&[][..], 1),
+        (&[("remoteIdleConnections", 3)][..], 3),
+        (&[("remoteIdleConnections", 0)][..], 1),
+        (
+            &[("remoteConnections", 4), ("remoteIdleConnections", 2)][..],
+            4,
+        ),
+    ] {
+        let mut spec = server.client(Transport::Tcp, "web");
+        for (name, value) in options {
+            spec = spec.option(name, value);
+        }
+        let mut client = spec.service(service.url("http"), "").start_up();
+        client.process.wait_log_times(&["connected"], links);
+        // One more would have begun by the time a visitor was served.
+        for _ in 0..10 {
+            http::get_until(server.http(), "web.example.com", "/", 200);
+        }
+        assert_eq!(
+            client.process.count_log(&["connected"]),
+            links,
+            "{options:?}"
+        );
+        client.process.signal("TERM");
+        client.wait_exit();
+    }
 }

@@ -1,5 +1,7 @@
 //! Host names and prefixes: who may claim which, and how many services find their way.
 
+use std::time::{Duration, Instant};
+
 use e2e::{PortRange, ServerSpec, Service, Transport, http, over_each_transport, relay::field};
 
 use crate::server;
@@ -10,6 +12,7 @@ over_each_transport!(
     host_regex_decides_which_names_are_allowed,
     host_with_id_puts_the_id_before_each_prefix,
     a_prefix_belongs_to_the_first_who_claims_it,
+    a_name_is_kept_for_a_client_whose_link_was_lost,
     a_full_host_wins_over_a_prefix,
     another_header_can_choose_the_service,
 );
@@ -189,18 +192,42 @@ fn a_prefix_belongs_to_the_first_who_claims_it(transport: Transport) {
         http::get_until(server.http(), "two.example.com", "/", 200).text(),
         "second"
     );
-    // When the first has left, the name is free.
+    // When the first has said goodbye, the name is free at once.
     drop(refused);
     one.process.signal("TERM");
     one.wait_exit();
+    let left = Instant::now();
     server
         .process
         .wait_log(&["a client has gone", "id=\"one\""]);
+    let took = left.elapsed();
+    assert!(took < Duration::from_secs(5), "kept for {took:?}");
     let _two = two();
     e2e::wait::until("the second client has the prefix", || {
         let response = http::get(server.http(), "shop.example.com", "/").ok()?;
         (response.text() == "second").then_some(())
     });
+}
+
+fn a_name_is_kept_for_a_client_whose_link_was_lost(transport: Transport) {
+    let (first, second) = (Service::text("first"), Service::text("second"));
+    let server = ServerSpec::new().user("one").user("two").start();
+    let client = |id: &str, service: &Service| {
+        server
+            .client(transport, id)
+            .service(service.url("http"), "name: shop, hostPrefix: shop")
+    };
+    let mut one = client("one", &first).start_up();
+    one.process.kill();
+    server
+        .process
+        .wait_log(&["a client's link is down", "id=\"one\""]);
+    let line = client("two", &second).start().wait_refused("shop");
+    assert!(line.contains("already used by another service"), "{line}");
+    // It comes back as the same client, and has its name.
+    let _one = client("one", &first).start_up();
+    let response = http::get_until(server.http(), "shop.example.com", "/", 200);
+    assert_eq!(response.text(), "first");
 }
 
 fn a_full_host_wins_over_a_prefix(transport: Transport) {

@@ -20,6 +20,7 @@ over_each_transport!(
     a_post_quantum_hello_is_passed_through,
     an_unknown_name_gets_the_alert_for_it,
     a_local_https_service_that_nobody_vouches_for_is_refused,
+    a_local_https_service_of_a_private_authority_is_reached_with_its_certificate,
 );
 
 fn https_visitors_get_the_certificate_of_the_name_they_ask_for(transport: Transport) {
@@ -198,6 +199,47 @@ fn a_local_https_service_that_nobody_vouches_for_is_refused(transport: Transport
             refused.text()
         );
     }
+}
+
+fn a_local_https_service_of_a_private_authority_is_reached_with_its_certificate(
+    transport: Transport,
+) {
+    let authority = Authority::new();
+    let service = Service::https(&authority.sign(&["127.0.0.1"]), |exchange| {
+        exchange.discard()?;
+        exchange.respond(200, "from behind")
+    });
+    let stranger = Authority::new();
+    let server = server();
+    let trusting = |prefix: &str, file: &std::path::Path| {
+        format!("hostPrefix: {prefix}, localCert: {}", file.display())
+    };
+    let _client = server
+        .client(transport, "web")
+        .service(service.url("https"), &trusting("known", &authority.file()))
+        .service(
+            service.url("https"),
+            &trusting("stranger", &stranger.file()),
+        )
+        .start_up();
+    // Over plain HTTP and over TLS that ends at the server, the client begins TLS anew towards the service.
+    let plain = http::get(server.http(), "known.example.com", "/").expect("an answer");
+    let anchor = server.cert().der().clone();
+    let stream = tls::connect(
+        server.https(),
+        "localhost",
+        tls::client_config(&[anchor], &[]),
+    );
+    let mut encrypted = HttpConn::new(stream.expect("a handshake"));
+    let encrypted = encrypted.get("known.example.com", "/").expect("an answer");
+    for response in [plain, encrypted] {
+        assert_eq!(
+            (response.status, response.text().as_str()),
+            (200, "from behind")
+        );
+    }
+    let refused = http::get(server.http(), "stranger.example.com", "/").expect("an answer");
+    assert_eq!(refused.status, 502, "{}", refused.text());
 }
 
 /// A `wss://` link passes whatever ends TLS on its way only if it is not bound to that TLS, which is safe only where the certificate

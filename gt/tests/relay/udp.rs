@@ -2,16 +2,25 @@
 
 use std::{
     net::{SocketAddr, UdpSocket},
-    time::Duration,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    thread,
+    time::{Duration, Instant},
 };
 
-use e2e::{Transport, UdpService, over_each_transport, pattern::Pattern, wait};
+use e2e::{
+    PortRange, ServerSpec, Transport, UdpService, http, over_each_transport, pattern::Pattern,
+    relay::field, wait,
+};
 
 use crate::server_with_ports;
 
 over_each_transport!(
     two_visitors_get_their_own_answers,
-    datagrams_of_all_sizes_keep_their_bounds
+    datagrams_of_all_sizes_keep_their_bounds,
+    a_speed_limit_drops_datagrams_and_does_not_delay_them,
 );
 
 fn visitor(address: SocketAddr) -> UdpSocket {
@@ -87,4 +96,91 @@ fn datagrams_of_all_sizes_keep_their_bounds(transport: Transport) {
             "a datagram of {size} bytes came back changed"
         );
     }
+}
+
+/// A service that counts what it hears, and sends a burst of 100 datagrams a second for three seconds to whoever says "burst".
+fn bursting() -> (SocketAddr, Arc<AtomicUsize>) {
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
+    let address = socket.local_addr().expect("an address");
+    let heard = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&heard);
+    thread::spawn(move || {
+        let mut datagram = [0; 2048];
+        while let Ok((n, visitor)) = socket.recv_from(&mut datagram) {
+            if &datagram[..n] != b"burst" {
+                count.fetch_add(1, Relaxed);
+                continue;
+            }
+            let socket = socket.try_clone().expect("a clone");
+            thread::spawn(move || flood(|bytes| socket.send_to(bytes, visitor).is_ok()));
+        }
+    });
+    (address, heard)
+}
+
+/// 100 datagrams of 1000 bytes a second, for three seconds.
+fn flood(send: impl Fn(&[u8]) -> bool) {
+    let began = Instant::now();
+    for n in 0..300 {
+        let at = began + Duration::from_millis(10) * n;
+        thread::sleep(at.saturating_duration_since(Instant::now()));
+        if !send(&[b'x'; 1000]) {
+            return;
+        }
+    }
+}
+
+fn a_speed_limit_drops_datagrams_and_does_not_delay_them(transport: Transport) {
+    let (service, heard) = bursting();
+    let ports = PortRange::claim(2);
+    let server = ServerSpec::new()
+        .user("web")
+        .ports(&ports)
+        .option("speed", 20_000)
+        .option("apiAddr", "\"127.0.0.1:0\"")
+        .start();
+    let more = format!("remoteUDPPort: {}", ports.first());
+    let _client = server
+        .client(transport, "web")
+        .service(format!("udp://{service}"), &more)
+        .start_up();
+    let address = server.port(ports.first());
+    // Both directions at one time: neither takes from the other.
+    let up = thread::spawn(move || {
+        let visitor = visitor(address);
+        flood(|bytes| visitor.send(bytes).is_ok());
+    });
+    let down = visitor(address);
+    down.send(b"burst").expect("sent");
+    let (mut came, mut last, began) = (0, Instant::now(), Instant::now());
+    while began.elapsed() < Duration::from_secs(5) {
+        if down.recv(&mut [0; 2048]).is_ok() {
+            (came, last) = (came + 1, Instant::now());
+        }
+    }
+    up.join().expect("no panic");
+    let arrived = heard.load(Relaxed);
+    // 20 a second for three seconds, what waits, and the start.
+    for (way, count) in [("up", arrived), ("down", came)] {
+        assert!((45..=75).contains(&count), "{count} of 300 came {way}");
+    }
+    let late = last
+        .duration_since(began)
+        .saturating_sub(Duration::from_secs(3));
+    assert!(
+        late < Duration::from_millis(800),
+        "the last came {late:?} late"
+    );
+    let line = server
+        .process
+        .wait_log(&["listening", "option=\"apiAddr\""]);
+    let api = field(&line, "address").and_then(|address| address.parse().ok());
+    let metrics = http::get(api.expect("an address"), "localhost", "/metrics").expect("metrics");
+    let text = metrics.text();
+    let dropped = text.lines().find_map(|line| {
+        line.strip_prefix("gt_datagrams_dropped_total ")?
+            .parse()
+            .ok()
+    });
+    assert_eq!(dropped, Some(600 - arrived - came), "each loss is counted");
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bench::peers::Subject;
-use bench::run::{Setting, bulk, idle, keystroke, relay};
+use bench::run::{Setting, bulk, idle, keystroke, proxy, relay};
 use bench::{origin, tools::Tools};
 use clap::{Args, Parser, Subcommand};
 
@@ -59,6 +59,17 @@ enum Command {
         /// Seconds of each part.
         #[arg(long, default_value_t = 10)]
         seconds: u64,
+        #[command(flatten)]
+        shared: Shared,
+    },
+    /// Reverse proxies, small requests: CPU per request, requests/s, latency, memory.
+    Proxy {
+        #[arg(long, default_value_t = 7)]
+        rounds: u32,
+        #[arg(long, default_value_t = 4)]
+        seconds: u32,
+        #[arg(long, default_value_t = 100)]
+        connections: u32,
         #[command(flatten)]
         shared: Shared,
     },
@@ -135,6 +146,19 @@ fn main() -> anyhow::Result<()> {
             &keystroke::Options {
                 rounds,
                 length: Duration::from_secs(seconds),
+            },
+        ),
+        Command::Proxy {
+            rounds,
+            seconds,
+            connections,
+            shared,
+        } => proxy::run(
+            &shared.into(),
+            &proxy::Options {
+                rounds,
+                seconds,
+                connections,
             },
         ),
         Command::Echo { port } => origin::serve_echo(port),

@@ -147,7 +147,12 @@ pub const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Sends a GET; gives the status, the head's length, the body's announced length, and the body bytes that came with the head.
 fn ask(stream: &mut TcpStream, host: &str, path: &str) -> Result<(u16, u64, u64, Vec<u8>)> {
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n").context("send request")?;
+    // At once: written piece by piece, a service could answer and close before it has read the last, and the reset for what it has
+    // not read would overtake its answer.
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n");
+    stream
+        .write_all(request.as_bytes())
+        .context("send request")?;
     let mut bytes = Vec::new();
     let mut buffer = [0; 4096];
     let end = loop {
@@ -186,12 +191,17 @@ mod tests {
 
     use super::*;
 
-    fn answer_once(answer: &'static [u8]) -> SocketAddr {
+    /// Reads until what was said ends with `after`, answers, and closes: with nothing left unread it is no reset.
+    fn answer_once(after: &'static [u8], answer: &'static [u8]) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = listener.local_addr().unwrap();
         std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
-            let _ = stream.read(&mut [0; 1024]);
+            let (mut said, mut byte) = (Vec::new(), [0]);
+            while !said.ends_with(after) {
+                stream.read_exact(&mut byte).unwrap();
+                said.push(byte[0]);
+            }
             for part in answer.chunks(7) {
                 stream.write_all(part).unwrap();
             }
@@ -199,10 +209,12 @@ mod tests {
         at
     }
 
+    const END: &[u8] = b"\r\n\r\n";
+
     #[test]
     fn an_answer_in_pieces_is_put_together() {
         let answer = get(
-            answer_once(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello"),
+            answer_once(END, b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello"),
             "a",
             "/",
         )
@@ -215,7 +227,7 @@ mod tests {
 
     #[test]
     fn a_short_download_is_an_error() {
-        let at = answer_once(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhello");
+        let at = answer_once(END, b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhello");
         assert!(
             download(at, "a", "/")
                 .unwrap_err()
@@ -226,7 +238,7 @@ mod tests {
 
     #[test]
     fn a_wrong_echo_is_an_error() {
-        let at = answer_once(b"y");
+        let at = answer_once(b"x", b"y");
         let mut stream = connect(at, None).unwrap();
         assert!(echo_byte(&mut stream, b'x').is_err());
     }

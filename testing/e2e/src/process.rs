@@ -4,8 +4,8 @@ use std::{
     ffi::OsStr,
     fs,
     io::{BufRead, BufReader, Read},
-    path::PathBuf,
-    process::{Child, Command, ExitStatus, Stdio},
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Output, Stdio},
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread,
     time::{Duration, Instant},
@@ -20,6 +20,8 @@ pub struct Process {
     child: Child,
     log: Arc<Log>,
     ended: Option<ExitStatus>,
+    /// It has children that outlive it.
+    supervised: bool,
     /// Home of the process and place of its files.
     dir: TempDir,
 }
@@ -37,7 +39,8 @@ struct Lines {
 }
 
 impl Process {
-    /// Starts `gt` with `args`. The environment has no `GT_LOG`, and `dir` as home.
+    /// Starts `gt` with `args` as one process, without a supervisor: what is told and measured is the data plane's. The environment has
+    /// no `GT_LOG`, and `dir` as home.
     ///
     /// # Panics
     /// When it cannot be started.
@@ -50,10 +53,69 @@ impl Process {
         let mut command = Command::new(gt_binary());
         command
             .args(args)
+            .arg("--no-supervisor")
             .env_remove("GT_LOG")
             .env("HOME", dir.path())
             .env("XDG_STATE_HOME", dir.path());
         Self::start(name, command, dir)
+    }
+
+    /// Starts the program at `binary` with `args` under a supervisor that is found in `dir` (see [`Process::ask`]), as users do.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    #[must_use]
+    pub fn gt_supervised<A: AsRef<OsStr>>(
+        name: &str,
+        binary: &Path,
+        args: impl IntoIterator<Item = A>,
+        dir: TempDir,
+    ) -> Self {
+        let run = dir.path().join("run");
+        Self::gt_supervised_in(name, binary, args, dir, &run)
+    }
+
+    /// The same with another folder for its control socket.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    #[must_use]
+    pub fn gt_supervised_in<A: AsRef<OsStr>>(
+        name: &str,
+        binary: &Path,
+        args: impl IntoIterator<Item = A>,
+        dir: TempDir,
+        run: &Path,
+    ) -> Self {
+        let mut command = Command::new(binary);
+        command
+            .args(args)
+            .env_remove("GT_LOG")
+            .env("HOME", dir.path())
+            .env("XDG_STATE_HOME", dir.path())
+            .env("GT_RUNTIME_DIR", run);
+        let mut process = Self::start(name, command, dir);
+        process.supervised = true;
+        process
+    }
+
+    /// Runs another gt that asks this one: `gt reload -c FILE`.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    #[must_use]
+    pub fn ask(&self, args: &[&OsStr]) -> Output {
+        let output = Command::new(gt_binary())
+            .args(args)
+            .env("HOME", self.dir.path())
+            .env("XDG_STATE_HOME", self.dir.path())
+            .env("GT_RUNTIME_DIR", self.dir.path().join("run"))
+            .stdin(Stdio::null())
+            .output();
+        match output {
+            Ok(output) => output,
+            Err(error) => panic!("gt cannot be started: {error}"),
+        }
     }
 
     /// Starts any program.
@@ -62,10 +124,17 @@ impl Process {
     /// When it cannot be started.
     #[must_use]
     pub fn start(name: &str, mut command: Command, dir: TempDir) -> Self {
-        command
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
+        command.stdin(Stdio::null());
+        Self::start_as_is(name, command, dir)
+    }
+
+    /// Starts any program with the standard input that `command` says.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    #[must_use]
+    pub fn start_as_is(name: &str, mut command: Command, dir: TempDir) -> Self {
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = match command.spawn() {
             Ok(child) => child,
             Err(error) => panic!("{name}: {command:?} cannot be started: {error}"),
@@ -82,6 +151,7 @@ impl Process {
             child,
             log,
             ended: None,
+            supervised: false,
             dir,
         }
     }
@@ -165,6 +235,20 @@ impl Process {
         self.status("VmHWM:")
     }
 
+    /// Says that it is a supervisor: it is ended in a way that ends its workers too.
+    #[must_use]
+    pub fn with_workers(mut self) -> Self {
+        self.supervised = true;
+        self
+    }
+
+    /// Puts another process in the place of this one, which has ended; the folder stays.
+    pub fn replace(&mut self, other: Self) {
+        let mut other = other;
+        std::mem::swap(self, &mut other);
+        std::mem::swap(&mut self.dir, &mut other.dir);
+    }
+
     /// Waits for the end of the process.
     ///
     /// # Panics
@@ -219,6 +303,18 @@ impl Process {
         }
     }
 
+    /// Killed, a supervisor leaves its workers: it is told twice to end, which ends them at once.
+    fn end_supervised(&mut self) {
+        for _ in 0..2 {
+            let _ = Command::new("kill").arg(self.pid().to_string()).status();
+            thread::sleep(Duration::from_millis(20));
+        }
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while self.try_exit().is_none() && Instant::now() < deadline {
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
     fn status(&self, field: &str) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap_or_default();
         let line = status.lines().find_map(|line| line.strip_prefix(field));
@@ -230,6 +326,9 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         let status = self.try_exit();
+        if self.supervised && status.is_none() {
+            self.end_supervised();
+        }
         self.kill();
         if thread::panicking() {
             let end =

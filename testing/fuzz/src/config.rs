@@ -1,4 +1,4 @@
-//! Fuzz checks of crate `config`: any text as a file of either role, and as flags. The outcome may be a configuration or
+//! Fuzz checks of crate `config`: any text as a file of any role, and as flags. The outcome may be a configuration or
 //! errors, never a panic; an error names at least one problem, and no text of a secret comes out.
 
 use std::{io, path::Path};
@@ -12,11 +12,16 @@ use config::{
 /// Runs one input; panics on a finding.
 pub fn check(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
-    for role in [None, Some(Role::Server), Some(Role::Client)] {
+    for role in [
+        None,
+        Some(Role::Server),
+        Some(Role::Client),
+        Some(Role::Proxy),
+    ] {
         told(check_text(Path::new("fuzz.yml"), &text, role, &Nowhere));
     }
     let words = text.split_whitespace().map(str::to_string);
-    for role in [Role::Server, Role::Client] {
+    for role in [Role::Server, Role::Client, Role::Proxy] {
         // A file named by the input would be looked for on the disk.
         match CommandLine::parse(role, words.clone()) {
             Ok(line) if line.config.is_none() => told(load(&line, &Nowhere)),

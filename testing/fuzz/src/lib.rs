@@ -5,5 +5,8 @@ pub mod config;
 pub mod h1;
 pub mod kcp;
 pub mod mux;
+pub mod route;
+pub mod smux;
 pub mod sniff;
 pub mod tunnel;
+pub mod ws;

@@ -22,6 +22,11 @@ fn mux() {
 }
 
 #[test]
+fn smux() {
+    replay("smux", fuzz_checks::smux::check);
+}
+
+#[test]
 fn tunnel() {
     replay("tunnel", fuzz_checks::tunnel::check);
 }
@@ -54,4 +59,14 @@ fn h1_response() {
 #[test]
 fn h1_body() {
     replay("h1_body", fuzz_checks::h1::check_body);
+}
+
+#[test]
+fn ws() {
+    replay("ws", fuzz_checks::ws::check);
+}
+
+#[test]
+fn route() {
+    replay("route", fuzz_checks::route::check);
 }

@@ -50,7 +50,7 @@ pub(crate) fn check_client(
     let workers = options
         .count::<usize>("workers", &mut check.findings)
         .and_then(std::num::NonZeroUsize::new);
-    let api = options.listen("apiAddr", &mut check.findings);
+    let api = check.api(options, None);
     let given_id = options.one("id", &mut check.findings, |text| Ok(Id::new(text)?));
     let services = check.services(services, given_id.as_ref(), &options.place);
     // Last, so that nothing is written for a configuration that is wrong.

@@ -4,18 +4,20 @@
 
 mod client;
 mod limits;
+mod proxy;
 mod server;
 mod services;
 mod users;
 
 pub(crate) use client::check_client;
+pub(crate) use proxy::check_proxy;
 pub(crate) use server::check_server;
 pub(crate) use users::{WORLD_READABLE, holds_secret};
 
 use std::path::PathBuf;
 
 use crate::{
-    checked::{Certificate, Log, LogFormat, LogLevel, NameError, Secret},
+    checked::{ApiListener, Certificate, HostName, Log, LogFormat, LogLevel, NameError, Secret},
     load::Surroundings,
     problem::{Findings, Problem},
     section::Section,
@@ -116,25 +118,55 @@ impl Check<'_> {
 
     /// The secret of a section that has `secret` and `secretFile`.
     fn secret(&mut self, section: &Section) -> Option<Secret> {
-        if section.has("secret") && section.has("secretFile") {
-            let place = section.place_of("secretFile");
-            self.findings.problem(
-                Problem::new(place, "`secret` and `secretFile` are both given")
-                    .help("keep one of them"),
-            );
+        self.secret_of(section, "secret", "secretFile")
+    }
+
+    /// A secret that is given by `value`, or by the file that `file` names.
+    fn secret_of(
+        &mut self,
+        section: &Section,
+        value: &'static str,
+        file: &'static str,
+    ) -> Option<Secret> {
+        if section.has(value) && section.has(file) {
+            let message = format!("`{value}` and `{file}` are both given");
+            self.findings
+                .problem(Problem::new(section.place_of(file), message).help("keep one of them"));
             return None;
         }
-        match (section.node("secret"), section.node("secretFile")) {
-            (Some(node), _) => self.secret_value(node),
+        match (section.node(value), section.node(file)) {
+            (Some(node), _) => self.secret_value(node, value),
             (None, Some(node)) => self.secret_file(node),
             (None, None) => None,
         }
     }
 
+    /// The API, if it is to listen; `certificate` is the client's `None`.
+    fn api(&mut self, options: &Section, certificate: Option<Certificate>) -> Option<ApiListener> {
+        let addr = options.listen("apiAddr", &mut self.findings);
+        for name in ["apiPassword", "apiPasswordFile", "apiHosts"] {
+            if options.has(name) && !options.has("apiAddr") {
+                let text = format!("`{name}` does nothing without `apiAddr`");
+                self.findings.warn(Some(options.place_of(name)), text);
+            }
+        }
+        let listener = ApiListener {
+            password: self.secret_of(options, "apiPassword", "apiPasswordFile"),
+            hosts: options.all("apiHosts", &mut self.findings, |text| {
+                Ok(HostName::new(text)?)
+            }),
+            certificate,
+            addr: addr?,
+        };
+        Some(listener)
+    }
+
     /// A secret: a text, or `{file: PATH}`.
-    fn secret_value(&mut self, node: &Node) -> Option<Secret> {
+    fn secret_value(&mut self, node: &Node, option: &str) -> Option<Secret> {
         match &node.value {
-            Value::Text(text) => self.secret_text(&node.place, "the value of `secret`", text),
+            Value::Text(text) => {
+                self.secret_text(&node.place, &format!("the value of `{option}`"), text)
+            }
             Value::Map(entries) => match entries.as_slice() {
                 [(key, file)] if key.text == "file" => self.secret_file(file),
                 _ => {
@@ -142,13 +174,14 @@ impl Check<'_> {
                         &node.place,
                         "a secret is a text, or a mapping with the key `file` alone",
                     );
-                    self.findings
-                        .problem(problem.help("write `secret: {file: /run/secrets/gt}`"));
+                    self.findings.problem(
+                        problem.help(format!("write `{option}: {{file: /run/secrets/gt}}`")),
+                    );
                     None
                 }
             },
             _ => {
-                let message = format!("`secret` takes a single value, not {}", node.kind());
+                let message = format!("`{option}` takes a single value, not {}", node.kind());
                 self.findings.problem(Problem::new(&node.place, message));
                 None
             }

@@ -5,8 +5,8 @@ use std::{collections::HashMap, net::SocketAddr};
 use super::Check;
 use crate::{
     checked::{
-        ApiListener, Certificate, HostPrefix, IdleTimeout, Listeners, Server, ServerTimeouts,
-        Throttle, TlsVersion,
+        Certificate, HostPrefix, IdleTimeout, Listeners, Pending, Server, ServerTimeouts, Throttle,
+        TlsVersion,
     },
     options::CERTIFICATE,
     problem::{Errors, Problem},
@@ -31,6 +31,19 @@ pub(crate) fn check_server(
         .unwrap_or(false);
     let users = check.users(top, &file, &flags, &defaults, load_balance);
     let log = check.log(options);
+    let proxy = top.node("proxy").map(|node| {
+        let taken = [
+            ("addr", listeners.plain),
+            ("tlsAddr", listeners.tls),
+            ("sniAddr", listeners.sni),
+            ("apiAddr", listeners.api.as_ref().map(|api| api.addr)),
+        ];
+        let taken: Vec<_> = taken
+            .into_iter()
+            .filter_map(|(name, addr)| Some((name, addr?)))
+            .collect();
+        check.proxy_of_server(node, &taken)
+    });
     let findings = &mut check.findings;
     let basis = Server::default();
     let mut server = Server {
@@ -69,6 +82,14 @@ pub(crate) fn check_server(
                 .duration("reconnectDuration", findings)
                 .unwrap_or(basis.throttle.block),
         },
+        pending: Pending {
+            total: options
+                .count("pendingConnections", findings)
+                .unwrap_or(basis.pending.total),
+            per_address: options
+                .count("pendingPerAddress", findings)
+                .unwrap_or(basis.pending.per_address),
+        },
         workers: options
             .count::<usize>("workers", findings)
             .and_then(std::num::NonZeroUsize::new),
@@ -81,6 +102,7 @@ pub(crate) fn check_server(
         defaults,
         load_balance,
         log,
+        proxy,
         warnings: Vec::new(),
     };
     let nobody = server.users.is_empty() && !server.allow_any_client && server.auth_api.is_none();
@@ -101,7 +123,6 @@ impl Check<'_> {
         let plain = options.listen("addr", &mut self.findings);
         let tls = options.listen("tlsAddr", &mut self.findings);
         let sni = options.listen("sniAddr", &mut self.findings);
-        let api = options.listen("apiAddr", &mut self.findings);
         let certificate = self.certificate(options, "apiCertFile", "apiKeyFile");
         if certificate.is_some() && !options.has("apiAddr") {
             self.findings.warn(
@@ -109,12 +130,13 @@ impl Check<'_> {
                 "`apiCertFile` does nothing without `apiAddr`",
             );
         }
+        let api = self.api(options, certificate);
         let mut seen: HashMap<SocketAddr, &str> = HashMap::new();
         for (name, address) in [
             ("addr", plain),
             ("tlsAddr", tls),
             ("sniAddr", sni),
-            ("apiAddr", api),
+            ("apiAddr", api.as_ref().map(|api| api.addr)),
         ] {
             // Port 0 is a free port, a different one each time.
             let Some(address) = address.filter(|address| address.port() != 0) else {
@@ -138,7 +160,7 @@ impl Check<'_> {
             plain,
             tls,
             sni,
-            api: api.map(|addr| ApiListener { addr, certificate }),
+            api,
         }
     }
 

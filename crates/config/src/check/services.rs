@@ -1,6 +1,9 @@
 //! The services of a client, and what several of them together may not do.
 
-use std::collections::{HashMap, HashSet};
+use std::{
+    collections::{HashMap, HashSet},
+    path::PathBuf,
+};
 
 use super::Check;
 use crate::{
@@ -152,6 +155,7 @@ impl Check<'_> {
             );
             findings.problem(problem.help("take it out; the service then works in stream mode"));
         }
+        service.local_cert = self.local_cert(&section);
         local?;
         let sound = self.findings.problems() == before;
         self.fitting(&section, &mut service, sound);
@@ -202,6 +206,7 @@ impl Check<'_> {
                 "useLocalAsHTTPHost",
                 !matches!(service.local, Local::Http { .. } | Local::Https { .. }),
             ),
+            ("localCert", !matches!(service.local, Local::Https { .. })),
         ];
         for &(option, wrong) in without_meaning {
             if wrong && section.has(option) && !section.is_off(option) {
@@ -226,6 +231,26 @@ impl Check<'_> {
         }
         service.use_local_as_http_host &=
             matches!(service.local, Local::Http { .. } | Local::Https { .. });
+        if !matches!(service.local, Local::Https { .. }) {
+            service.local_cert = None;
+        }
+    }
+
+    /// The file of `localCert`, which must be readable and hold a certificate: a mistake would else show with the first visitor
+    /// at the earliest.
+    fn local_cert(&mut self, section: &Section) -> Option<PathBuf> {
+        let path = self.path(section, "localCert")?;
+        let problem = match self.surroundings.read(&path) {
+            Ok(file) if file.text.contains("-----BEGIN CERTIFICATE-----") => return Some(path),
+            Ok(_) => "the file of `localCert` holds no certificate in PEM form".to_owned(),
+            Err(error) => format!("the file of `localCert` cannot be read: {error}"),
+        };
+        let place = section.place_of("localCert");
+        self.findings.problem(
+            Problem::new(place, problem)
+                .help("it is the certificate of the authority that signed the service's, or the service's own"),
+        );
+        None
     }
 
     /// Claims that two services make: the visitor could go to either.

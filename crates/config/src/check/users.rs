@@ -199,7 +199,7 @@ impl Check<'_> {
         let mut seen: HashMap<Id, Secret> = HashMap::new();
         for (at, id) in parsed.into_iter().enumerate() {
             let secret = match texts.get(at) {
-                Some(node) => self.secret_value(node),
+                Some(node) => self.secret_value(node, "secret"),
                 None => files.get(at).and_then(|node| self.secret_file(node)),
             };
             match (seen.entry(id), secret) {
@@ -243,7 +243,9 @@ pub(crate) fn holds_secret(node: &Node) -> bool {
                     .any(|item| matches!(item.value, Value::Text(_))),
                 _ => false,
             };
-            (matches!(key.text.as_str(), "secret" | "password" | "signingKey") && written)
+            let named = matches!(&value.value, Value::Map(users) if users.iter().any(|(_, user)| matches!(user.value, Value::Text(_))));
+            (matches!(key.text.as_str(), "secret" | "apiPassword" | "password" | "signingKey") && written)
+                || (key.text == "passwords" && named)
                 || holds_secret(value)
         }),
         Value::List(items) => items.iter().any(holds_secret),

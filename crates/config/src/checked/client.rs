@@ -2,7 +2,6 @@
 
 use std::{
     fmt,
-    net::SocketAddr,
     num::{NonZeroU64, NonZeroUsize},
     path::PathBuf,
     time::Duration,
@@ -11,7 +10,7 @@ use std::{
 use ipnet::IpNet;
 use url::Url;
 
-use super::{HostName, HostPrefix, Id, Log, Secret, Warning};
+use super::{ApiListener, HostName, HostPrefix, Id, Log, Secret, Warning};
 
 /// Everything a client is told by its user.
 #[derive(Debug, Clone)]
@@ -28,9 +27,9 @@ pub struct Client {
     pub remote_api: Option<Url>,
     /// Which certificates of `tls://` and `wss://` servers it believes.
     pub trust: Trust,
-    /// Most links it opens to one server, 1 to 64; `None` = as many as the server asks for, at most 10.
+    /// Links it keeps to one server, 1 to 64, as far as the server allows; `None` = as many as the server asks for.
     pub links: Option<u16>,
-    /// Links it keeps when there is nothing to do. Default 1; at most `links`.
+    /// Links it keeps at least, where the server asks for fewer. Default 1; 0 counts as 1; at most `links`.
     pub idle_links: u16,
     /// A link that is silent for this long is dead; also the time to connect. Default 45 s.
     pub timeout: Duration,
@@ -41,7 +40,7 @@ pub struct Client {
     /// Data threads; `None` = one.
     pub workers: Option<NonZeroUsize>,
     /// Local status API (`apiAddr`); a bare port means the loopback address.
-    pub api: Option<SocketAddr>,
+    pub api: Option<ApiListener>,
     /// The log.
     pub log: Log,
     /// What the user should know.
@@ -159,6 +158,8 @@ pub struct Service {
     pub local_timeout: Option<Duration>,
     /// Send the local address as Host to an HTTP service instead of what the visitor asked for.
     pub use_local_as_http_host: bool,
+    /// Believe only what this PEM file holds or has signed when dialling an `https://` service; `None` = the Mozilla roots.
+    pub local_cert: Option<PathBuf>,
     /// The TCP port it wants on the server.
     pub remote_tcp_port: Option<u16>,
     /// Any free TCP port will do, where `remote_tcp_port` is not given or not free.
@@ -189,6 +190,7 @@ impl Service {
             local,
             local_timeout: Some(Duration::from_secs(120)),
             use_local_as_http_host: false,
+            local_cert: None,
             remote_tcp_port: None,
             remote_tcp_random: false,
             remote_udp_port: None,

@@ -4,12 +4,17 @@
 mod client;
 mod common;
 mod names;
+mod proxy;
 mod server;
 
 pub use client::{Client, Local, Page, ProxyProtocol, Remote, Scheme, Service, Trust};
 pub use common::{Log, LogFormat, LogLevel, Warning};
 pub use names::{HostName, HostPrefix, Id, NameError, Secret};
+pub use proxy::{
+    CheckKind, KeepAlive, ListenerProtocol, ListenerTls, Proxy, ProxyConfig, ProxyListener,
+    ServerAddress, StickyCookie, Upstream, UpstreamProtocol, UpstreamServer, UpstreamTls,
+};
 pub use server::{
-    ApiListener, Certificate, IdleTimeout, Limits, Listeners, Server, ServerTimeouts, Throttle,
-    TlsVersion, User,
+    ApiListener, Certificate, IdleTimeout, Limits, Listeners, Pending, Server, ServerTimeouts,
+    Throttle, TlsVersion, User,
 };

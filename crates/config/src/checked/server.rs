@@ -12,7 +12,7 @@ use std::{
 use regex::Regex;
 use url::Url;
 
-use super::{HostPrefix, Id, Log, Secret, Warning};
+use super::{HostName, HostPrefix, Id, Log, Secret, Warning};
 
 /// Everything a server is told by its user.
 #[derive(Debug, Clone)]
@@ -39,12 +39,16 @@ pub struct Server {
     pub timeouts: ServerTimeouts,
     /// Failed authentications and what they cost.
     pub throttle: Throttle,
+    /// Connections that have not shown yet what they are.
+    pub pending: Pending,
     /// Data threads; `None` = one per core.
     pub workers: Option<NonZeroUsize>,
     /// The log.
     pub log: Log,
     /// Host prefix under which the status page is shown; `None` = nowhere.
     pub status_prefix: Option<HostPrefix>,
+    /// The reverse proxy of the same process.
+    pub proxy: Option<super::ProxyConfig>,
     /// What the user should know.
     pub warnings: Vec<Warning>,
 }
@@ -64,16 +68,18 @@ impl Default for Server {
             http_mux_header: "host".into(),
             timeouts: ServerTimeouts::default(),
             throttle: Throttle::default(),
+            pending: Pending::default(),
             workers: None,
             log: Log::default(),
             status_prefix: None,
+            proxy: None,
             warnings: Vec::new(),
         }
     }
 }
 
 /// Where a server listens.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default)]
 pub struct Listeners {
     /// Plain HTTP visitors and `tcp://`, `ws://` links (`addr`).
     pub plain: Option<SocketAddr>,
@@ -86,12 +92,29 @@ pub struct Listeners {
 }
 
 /// The API's listener.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct ApiListener {
     /// Where it listens; a bare port means the loopback address here.
     pub addr: SocketAddr,
     /// TLS for it (`apiCertFile`, `apiKeyFile`).
     pub certificate: Option<Certificate>,
+    /// What whoever asks must know (`apiPassword`); `None` = nothing.
+    pub password: Option<Secret>,
+    /// Names it answers to, besides those of this machine's loopback interface and IP addresses (`apiHosts`).
+    pub hosts: Vec<HostName>,
+}
+
+impl ApiListener {
+    /// A listener without TLS, password and further names.
+    #[must_use]
+    pub fn new(addr: SocketAddr) -> Self {
+        Self {
+            addr,
+            certificate: None,
+            password: None,
+            hosts: Vec::new(),
+        }
+    }
 }
 
 /// A certificate chain and its key, as paths of PEM files (relative ones are already joined to the file's folder).
@@ -213,6 +236,25 @@ impl Default for Throttle {
         Self {
             failures: 3,
             block: Duration::from_secs(300),
+        }
+    }
+}
+
+/// How many connections may be there that have not shown yet what they are: no first request, no ClientHello, no proof of a client
+/// (`pendingConnections`, `pendingPerAddress`). Ports of TCP services are no part of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pending {
+    /// In all; 0 = no limit. Default 16384; half of the files that the process may open is the most in any case.
+    pub total: u32,
+    /// Of one address (IPv6: one /64); 0 = no limit. Default 1024.
+    pub per_address: u32,
+}
+
+impl Default for Pending {
+    fn default() -> Self {
+        Self {
+            total: 16_384,
+            per_address: 1024,
         }
     }
 }

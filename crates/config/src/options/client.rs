@@ -8,7 +8,7 @@ pub static CLIENT: Table = Table {
     options: &[
         opt(
             "type",
-            Kind::Choice(&["server", "client"]),
+            TYPES,
             "",
             "What the file configures; may be absent when the command says it.",
         ),
@@ -82,13 +82,13 @@ pub static CLIENT_OPTIONS: Table = Table {
             "remoteConnections",
             count(1, 64),
             "",
-            "Most links to one server; without it, as many as the server asks for, up to 10.",
+            "Links to one server; without it, as many as the server asks for (one for each of its workers).",
         ),
         opt(
             "remoteIdleConnections",
             count(0, 64),
             "1",
-            "Links that are kept when there is nothing to do.",
+            "Least links to one server, also where it asks for fewer; at least one is always kept.",
         ),
         opt(
             "remoteTimeout",
@@ -108,6 +108,9 @@ pub static CLIENT_OPTIONS: Table = Table {
             "",
             "Listen here for the client's API; a bare port means 127.0.0.1.",
         ),
+        API_PASSWORD,
+        API_PASSWORD_FILE,
+        API_HOSTS,
         WORKERS,
         LOG_FILE,
         LOG_MAX_SIZE,
@@ -175,6 +178,12 @@ pub static SERVICE: Table = Table {
             Kind::Bool,
             "false",
             "Send the local address as Host instead of what the visitor asked for.",
+        ),
+        opt(
+            "localCert",
+            Kind::Path,
+            "",
+            "For https://: believe only a service with this certificate, or one signed by it; PEM.",
         ),
         opt("remoteTCPPort", Kind::Port, "", "TCP port on the server."),
         opt(

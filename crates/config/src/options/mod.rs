@@ -3,10 +3,19 @@
 //! from these tables; a name that is not here does not exist.
 
 mod client;
+mod form;
+mod proxy;
+mod route;
 mod server;
+mod upstream;
 
 pub use client::{CLIENT, CLIENT_OPTIONS, SERVICE};
+pub use proxy::{APP, BACKEND, LISTENER, PROXY, PROXY_FILE, PROXY_OPTIONS};
+pub use route::{
+    BASIC_AUTH, EDITS, FILES, LIMITS, RATE_LIMIT, REDIRECT, RESPOND, REWRITE, ROUTE, TIMEOUTS,
+};
 pub use server::{CERTIFICATE, HOST, SERVER, SERVER_OPTIONS, TCP, USER};
+pub use upstream::{EJECTION, HEALTH, KEEP_ALIVE, SERVER_ENTRY, STICKY, UPSTREAM, UPSTREAM_TLS};
 
 /// The keys of one mapping.
 #[derive(Debug)]
@@ -112,8 +121,27 @@ pub enum Kind {
     Named(&'static Table),
     /// A mapping of names to mappings, or the path of a file that holds one.
     NamedOrPath(&'static Table),
+    /// A mapping, or a text that stands for a mapping with its first key alone.
+    Short(&'static Table),
+    /// A mapping of names of header fields to texts.
+    Fields,
+    /// A mapping of names to secrets.
+    Secrets,
+    /// A text with a syntax of its own.
+    Form(&'static Form),
     /// Anything: the value is not looked at.
     Any,
+}
+
+/// A text with a syntax of its own, for help texts and the documentation.
+#[derive(Debug)]
+pub struct Form {
+    /// What stands for it in a help text, as `PATH`.
+    pub metavar: &'static str,
+    /// What it must be, in a few words.
+    pub what: &'static str,
+    /// An example.
+    pub example: &'static str,
 }
 
 /// Whether this build does what an option says.
@@ -193,6 +221,7 @@ const fn at_most(max: u64) -> Kind {
     }
 }
 
+const TYPES: Kind = Kind::Choice(&["server", "client", "proxy"]);
 const LOG_LEVELS: Kind = Kind::Choice(&[
     "off", "fatal", "panic", "error", "warn", "info", "debug", "trace",
 ]);
@@ -231,6 +260,24 @@ const WORKERS: Opt = opt(
     count(1, 256),
     "",
     "Data threads; a server without it has one per core, a client one.",
+);
+const API_PASSWORD: Opt = opt(
+    "apiPassword",
+    Kind::Secret,
+    "",
+    "Whoever asks the API must know this; without it, nobody must know anything.",
+);
+const API_PASSWORD_FILE: Opt = opt(
+    "apiPasswordFile",
+    Kind::Path,
+    "",
+    "File that holds the password of the API.",
+);
+const API_HOSTS: Opt = list(
+    "apiHosts",
+    Kind::HostName,
+    "",
+    "Names under which the API may be asked, besides localhost and IP addresses.",
 );
 const WEB_ADDR: Opt = ignored("webAddr", "Address of the web administration.");
 const WEB_CERT_FILE: Opt = ignored("webCertFile", "Certificate of the web administration.");

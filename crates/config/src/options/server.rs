@@ -8,7 +8,7 @@ pub static SERVER: Table = Table {
     options: &[
         opt(
             "type",
-            Kind::Choice(&["server", "client"]),
+            TYPES,
             "",
             "What the file configures; may be absent when the command says it.",
         ),
@@ -40,6 +40,7 @@ pub static SERVER: Table = Table {
             "",
             "Host prefixes and names that clients may claim.",
         ),
+        super::proxy::PROXY_SECTION,
     ],
 };
 
@@ -105,6 +106,9 @@ pub static SERVER_OPTIONS: Table = Table {
             "",
             "Private key of apiCertFile, PEM.",
         ),
+        API_PASSWORD,
+        API_PASSWORD_FILE,
+        API_HOSTS,
         list(
             "id",
             Kind::Id,
@@ -231,6 +235,18 @@ pub static SERVER_OPTIONS: Table = Table {
             at_most(300_000),
             "10s",
             "Time for a visitor to send the first header block or ClientHello.",
+        ),
+        opt(
+            "pendingConnections",
+            count(0, 1_000_000),
+            "16384",
+            "Connections that may be there without having shown what they are; 0 = no limit.",
+        ),
+        opt(
+            "pendingPerAddress",
+            count(0, 1_000_000),
+            "1024",
+            "The same for one address (IPv6: one /64); 0 = no limit, as behind a load balancer.",
         ),
         opt(
             "statusHostPrefix",

@@ -9,7 +9,8 @@ use std::{
 };
 
 use config::{
-    Checked, Client, CommandLine, FileText, Id, Role, Secret, Server, Surroundings, check_text,
+    Checked, Client, CommandLine, FileText, Id, Proxy, Role, Secret, Server, Surroundings,
+    check_text,
     identity::{Identity, IdentityError},
     load,
 };
@@ -47,6 +48,21 @@ impl World {
         )
     }
 
+    pub(crate) fn proxy(&self, text: &str) -> Result<Proxy, String> {
+        match check_text(Path::new("etc/gt.yml"), text, Some(Role::Proxy), self) {
+            Ok(Checked::Proxy(proxy)) => Ok(*proxy),
+            Ok(_) => Err("it is no proxy".into()),
+            Err(errors) => Err(errors.to_string()),
+        }
+    }
+
+    pub(crate) fn proxy_flags(&self, flags: &str) -> Result<Proxy, String> {
+        match self.flags(Role::Proxy, flags)? {
+            Checked::Proxy(proxy) => Ok(*proxy),
+            _ => Err("it is no proxy".into()),
+        }
+    }
+
     pub(crate) fn server_flags(&self, flags: &str) -> Result<Server, String> {
         server(self.flags(Role::Server, flags)?)
     }
@@ -66,14 +82,14 @@ impl World {
 fn server(checked: Checked) -> Result<Server, String> {
     match checked {
         Checked::Server(server) => Ok(*server),
-        Checked::Client(_) => Err("it is a client".into()),
+        _ => Err("it is no server".into()),
     }
 }
 
 fn client(checked: Checked) -> Result<Client, String> {
     match checked {
         Checked::Client(client) => Ok(*client),
-        Checked::Server(_) => Err("it is a server".into()),
+        _ => Err("it is no client".into()),
     }
 }
 

@@ -62,8 +62,11 @@ fn checked(role: Role, line: &str) -> Checked {
 }
 
 pub(crate) fn api(source: Source, certificate: Option<Certificate>) -> Result<Api, ApiError> {
-    let addr = SocketAddr::from(([127, 0, 0, 1], 0));
-    Api::start(&ApiListener { addr, certificate }, source)
+    let listener = ApiListener {
+        certificate,
+        ..ApiListener::new(SocketAddr::from(([127, 0, 0, 1], 0)))
+    };
+    Api::start(&listener, source)
 }
 
 #[derive(Debug)]

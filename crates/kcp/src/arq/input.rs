@@ -42,10 +42,16 @@ impl Arq {
         if let (Origin::Wire, Some(rtt)) = (origin, rtt) {
             self.rtt
                 .sample(rtt, self.config.mode.interval, self.config.mode.nodelay);
+            if let Some(pacer) = &mut self.pacer {
+                pacer.rtt(now, rtt);
+            }
+        }
+        if let Some(pacer) = &mut self.pacer {
+            pacer.acknowledged(now);
         }
         if self.send.una() != una {
             self.send.release();
-            if self.config.mode.congestion_control {
+            if self.has_congestion_window() {
                 self.windows.on_progress(self.mss());
             }
         }
@@ -93,12 +99,19 @@ impl Arq {
                 self.tries.heard();
             }
             for _ in 0..progress {
-                if let Some(flight) = self.send.pop()
-                    && flight.standing != Standing::Acked
-                    && flight.sends == 1
-                {
+                let Some(flight) = self.send.pop() else { break };
+                if flight.standing == Standing::Acked {
+                    continue;
+                }
+                let certain = flight.sends == 1;
+                if certain {
                     self.detector
                         .delivered(flight.order, self.config.mode.resend);
+                }
+                if let Some(pacer) = &mut self.pacer {
+                    let out = flight.standing == Standing::Sent;
+                    let sample = certain.then_some((flight.sent, flight.stamp));
+                    pacer.delivered(flight.wire(), out, sample);
                 }
             }
         }
@@ -113,10 +126,16 @@ impl Arq {
                 // Repeated: its time says nothing.
                 return None;
             }
+            let out = flight.standing == Standing::Sent;
             flight.standing = Standing::Acked;
             self.tries.heard();
             // The timestamp says which transmission arrived. Of an earlier one the order is not known any more.
-            if flight.sent.wire() == timestamp {
+            let certain = flight.sent.wire() == timestamp;
+            if let Some(pacer) = &mut self.pacer {
+                let sample = certain.then_some((flight.sent, flight.stamp));
+                pacer.delivered(flight.wire(), out, sample);
+            }
+            if certain {
                 rtt = now.since(flight.sent);
                 let order = flight.order;
                 self.detector.delivered(order, self.config.mode.resend);
@@ -141,11 +160,23 @@ impl Arq {
         }
     }
 
-    /// Marks as lost what later deliveries have overtaken.
+    /// Marks as lost what later deliveries have overtaken: enough of them, or one and the reordering time has passed
+    /// besides. The latter, which forgives reordering (RFC 8985 calls it RACK), is the only rule of paced sessions; others
+    /// use it when nothing else is to be sent that could overtake.
     pub(super) fn detect_overtaken(&mut self, now: Time) {
-        let lost_before = self.detector.lost_before(self.config.mode.resend);
+        let by_time = self.pacer.is_some();
+        let lost_before = if by_time {
+            0
+        } else {
+            self.detector.lost_before(self.config.mode.resend)
+        };
         let overtaken_before = self.detector.overtaken_before();
-        let idle = !(self.send.has_unsent() && self.window_open());
+        let idle = by_time || !(self.send.has_unsent() && self.window_open());
+        let reordering = if by_time {
+            self.rtt.reordering_varied()
+        } else {
+            self.rtt.reordering()
+        };
         let mut lost = 0;
         self.early = None;
         loop {
@@ -157,7 +188,7 @@ impl Arq {
                 self.mark_lost(sn, Loss::Fast);
             } else if order < overtaken_before && idle {
                 let sent = self.send.flight(sn).map_or(now, |flight| flight.sent);
-                let due = sent + self.rtt.reordering();
+                let due = sent + reordering;
                 if due > now {
                     self.early = Some(due);
                     break;
@@ -168,7 +199,7 @@ impl Arq {
             }
             lost += 1;
         }
-        if lost > 0 && self.config.mode.congestion_control {
+        if lost > 0 && self.has_congestion_window() {
             self.windows
                 .on_fast_loss(self.send.in_flight(), self.config.mode.resend, self.mss());
         }

@@ -8,6 +8,7 @@ mod ack;
 mod input;
 mod loss;
 mod output;
+mod pace;
 mod recv;
 mod rtt;
 mod segment;
@@ -20,12 +21,13 @@ pub use self::segment::{Command, Conv, HEADER, Header, Segments, Sn};
 use self::{
     ack::Acks,
     loss::LossDetector,
+    pace::Pacer,
     recv::Receiver,
     rtt::Rtt,
     send::{Loss, SendBuffer, Standing},
     window::{Probe, Tries, Windows},
 };
-use crate::{Config, Counters, SendError, Time};
+use crate::{Config, Control, Counters, SendError, Time};
 
 /// How a datagram's bytes came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +59,8 @@ pub struct Arq {
     lost: VecDeque<Sn>,
     detector: LossDetector,
     windows: Windows,
+    /// With paced control.
+    pacer: Option<Box<Pacer>>,
     probe: Probe,
     rtt: Rtt,
     receiver: Receiver,
@@ -76,9 +80,11 @@ impl Arq {
     /// A new end. `mtu` is what segments may take of a datagram: more than [`HEADER`] and at most 65535 bytes. Both ends
     /// must use the same `conv`. The configuration's own `mtu` is not looked at.
     pub fn new(conv: Conv, config: Config, mtu: usize) -> Self {
+        let mtu = mtu.clamp(HEADER + 1, usize::from(u16::MAX));
         Self {
             conv,
-            mtu: mtu.clamp(HEADER + 1, usize::from(u16::MAX)),
+            mtu,
+            pacer: pacer(&config, mtu, 0),
             send: SendBuffer::new(),
             lost: VecDeque::new(),
             detector: LossDetector::new(),
@@ -102,6 +108,9 @@ impl Arq {
         self.windows.ours = config.send_window;
         self.receiver.set_window(config.recv_window);
         self.mtu = mtu.clamp(HEADER + 1, usize::from(u16::MAX));
+        if self.config.control != config.control {
+            self.pacer = pacer(&config, self.mtu, self.send.outstanding());
+        }
         self.config = config;
     }
 
@@ -183,6 +192,11 @@ impl Arq {
         Ok(Some(length))
     }
 
+    /// Answers at once what waits to be acknowledged: for an end that is about to go, as its peer would wait for that in vain.
+    pub fn answer_now(&mut self, now: Time) {
+        self.acks.hurry(now);
+    }
+
     /// When [`Self::handle_timeout`] wants to be called, if no input comes first. Give it after `poll_transmit` has
     /// given nothing more; `None`: never.
     pub fn poll_timeout(&mut self) -> Option<Time> {
@@ -196,6 +210,7 @@ impl Arq {
         let retransmit = self.tries.delay(self.config.mode.resend, retransmit);
         [
             retransmit,
+            self.pace_due(),
             self.acks.due(),
             self.early,
             self.hold,
@@ -230,7 +245,7 @@ impl Arq {
             self.tries.spent(now + self.rtt.rto());
             timed_out = true;
         }
-        if timed_out && self.config.mode.congestion_control {
+        if timed_out && self.has_congestion_window() {
             self.windows.on_timeout(self.mss());
         }
         self.dead |= self.probe.expire(now) > self.config.dead_link;
@@ -317,11 +332,35 @@ impl Arq {
     }
 
     fn window_open(&self) -> bool {
-        self.send.in_flight() < self.windows.limit(self.config.mode.congestion_control)
+        self.send.in_flight() < self.windows.limit(self.has_congestion_window())
+            && self.pacer.as_ref().is_none_or(|pacer| pacer.has_room())
+    }
+
+    /// Reno's window; pacing replaces it.
+    fn has_congestion_window(&self) -> bool {
+        self.pacer.is_none() && self.config.mode.congestion_control
+    }
+
+    /// Whether pacing lets a segment go now.
+    fn pace_allows(&self, now: Time) -> bool {
+        self.pacer.as_ref().is_none_or(|pacer| pacer.is_due(now))
+    }
+
+    /// When a segment may go that only pacing holds back.
+    fn pace_due(&self) -> Option<Time> {
+        let waits = !self.lost.is_empty()
+            || (self.hold.is_none() && self.send.has_unsent() && self.window_open());
+        self.pacer
+            .as_ref()
+            .filter(|_| waits)
+            .map(|pacer| pacer.due())
     }
 
     fn mark_lost(&mut self, sn: Sn, loss: Loss) {
         if let Some(flight) = self.send.flight_mut(sn) {
+            if let (Some(pacer), Standing::Sent) = (&mut self.pacer, flight.standing) {
+                pacer.lost(flight.wire());
+            }
             flight.standing = Standing::Lost(loss);
             flight.backoff = if loss == Loss::Timeout {
                 flight.backoff.saturating_add(1)
@@ -331,6 +370,11 @@ impl Arq {
             self.lost.push_back(sn);
         }
     }
+}
+
+fn pacer(config: &Config, mtu: usize, outstanding: u64) -> Option<Box<Pacer>> {
+    (config.control == Control::Paced)
+        .then(|| Box::new(Pacer::new(mtu, config.mode.interval / 2, outstanding)))
 }
 
 #[cfg(test)]

@@ -22,7 +22,14 @@ impl Arq {
         while self.lost.front().is_some_and(|&sn| !self.is_lost(sn)) {
             self.lost.pop_front();
         }
-        let has_data = !self.lost.is_empty() || self.new_allowed(now);
+        let new_allowed = self.new_allowed(now);
+        let has_data = (!self.lost.is_empty() || new_allowed) && self.pace_allows(now);
+        if self.lost.is_empty()
+            && !new_allowed
+            && let Some(pacer) = &mut self.pacer
+        {
+            pacer.limited_by_others();
+        }
         let acks_due = self.acks.due().is_some_and(|due| due <= now);
         if !(has_data || acks_due || self.probe.wants_ask() || self.receiver.wants_tell()) {
             return None;
@@ -69,7 +76,9 @@ impl Arq {
     }
 
     fn put_data(&mut self, now: Time, out: &mut [u8], made: &mut Made) {
-        while let Some(&sn) = self.lost.front() {
+        while self.pace_allows(now)
+            && let Some(&sn) = self.lost.front()
+        {
             let Some(flight) = self.send.flight(sn).filter(|_| self.is_lost(sn)) else {
                 self.lost.pop_front();
                 continue;
@@ -80,10 +89,11 @@ impl Arq {
             self.lost.pop_front();
             self.put_segment(now, sn, out, made);
         }
-        if self.lost.capacity() > 64 {
+        if self.lost.is_empty() && self.lost.capacity() > 64 {
             self.lost = VecDeque::new();
         }
         while self.new_allowed(now)
+            && self.pace_allows(now)
             && self
                 .send
                 .peek_new()
@@ -97,7 +107,11 @@ impl Arq {
     /// Sends a segment in flight, for the first time or again.
     fn put_segment(&mut self, now: Time, sn: Sn, out: &mut [u8], made: &mut Made) {
         let mut header = self.header(Command::Push, now);
-        let rto = self.rtt.rto();
+        let mut rto = self.rtt.rto();
+        if self.pacer.as_ref().is_some_and(|pacer| pacer.is_bulk()) {
+            // The queue that bulk data makes can double the round trip within one; losses are told by other rules there.
+            rto += self.rtt.smoothed().unwrap_or(rto);
+        }
         let step = if self.config.mode.nodelay {
             rto / 2
         } else {
@@ -122,6 +136,9 @@ impl Arq {
         }
         flight.silent_sends += 1;
         flight.sent = now;
+        if let Some(pacer) = &mut self.pacer {
+            flight.stamp = pacer.sent(now, flight.wire());
+        }
         header.sn = sn;
         header.fragment = flight.fragment;
         let length = usize::from(flight.length);

@@ -84,6 +84,13 @@ impl Rtt {
     pub(super) fn reordering(&self) -> Duration {
         self.smoothed.map_or(self.rto, |rtt| rtt + rtt / 8)
     }
+
+    /// As [`Self::reordering`], but longer where round trips differ much.
+    pub(super) fn reordering_varied(&self) -> Duration {
+        let varied = |rtt| rtt + 4 * self.variation;
+        self.reordering()
+            .max(self.smoothed.map_or(self.rto, varied))
+    }
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 
 use super::{
+    pace::Stamp,
     recv::copy_out,
     segment::{HEADER, Sn},
 };
@@ -57,6 +58,15 @@ pub(super) struct Flight {
     /// Number of its last transmission among all transmissions of the session.
     pub(super) order: u64,
     pub(super) sent: Time,
+    /// What the pacer knew then.
+    pub(super) stamp: Stamp,
+}
+
+impl Flight {
+    /// Its bytes in a datagram.
+    pub(super) fn wire(&self) -> u64 {
+        (HEADER + usize::from(self.length)) as u64
+    }
 }
 
 /// Bytes not yet cut into segments: one message, or a run of stream bytes.
@@ -218,6 +228,7 @@ impl SendBuffer {
             backoff: 0,
             order: 0,
             sent: Time::ZERO,
+            stamp: Stamp::default(),
         });
         self.unsent += length as u64;
         Some(sn)
@@ -233,6 +244,15 @@ impl SendBuffer {
     pub(super) fn flight_mut(&mut self, sn: Sn) -> Option<&mut Flight> {
         let at = usize::try_from(sn.since(self.una)).ok()?;
         self.flights.get_mut(at)
+    }
+
+    /// Bytes of datagrams that are on their way, as far as we know.
+    pub(super) fn outstanding(&self) -> u64 {
+        let out = self
+            .flights
+            .iter()
+            .filter(|flight| flight.standing == Standing::Sent);
+        out.map(Flight::wire).sum()
     }
 
     /// Whether the transmission `order` of `sn` is on its way: neither acknowledged, nor lost, nor followed by another.

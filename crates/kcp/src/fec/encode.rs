@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use super::{HEADER, Kernel, Kind, lagrange::Points, write_data_header, write_header};
+use super::{HEADER, Kernel, Kind, lagrange::Points, simd::Line, write_data_header, write_header};
 use crate::{Shards, Time};
 
 /// A group whose last two data packets lie this far apart gets no parity: by then the ARQ has repaired what was lost.
@@ -18,11 +18,16 @@ pub struct Encoder {
     points: Points,
     /// Per parity packet, what all its weights share.
     numerators: Vec<u32>,
+    /// The weights of the data packet at hand, one for each parity packet.
+    weights: Vec<u8>,
     next: u32,
     /// Data packets in the current group.
     filled: usize,
-    /// The parity packets' covered parts so far; one vector per packet, all of one length. Empty between groups at first.
-    sums: Vec<Vec<u8>>,
+    /// The parity packets' covered parts so far, a row of `stride` lines for each. Empty until the first group.
+    sums: Vec<Line>,
+    stride: usize,
+    /// The longest covered part of the group. Lines beyond it hold what the last groups left.
+    longest: usize,
     /// Parity packets of the finished group that wait to be taken, counted from the end.
     ready: usize,
     last: Time,
@@ -40,9 +45,12 @@ impl Encoder {
             kernel: Kernel::best(),
             points,
             numerators,
+            weights: Vec::new(),
             next: 0,
             filled: 0,
             sums: Vec::new(),
+            stride: 0,
+            longest: 0,
             ready: 0,
             last: Time::ZERO,
         }
@@ -90,7 +98,7 @@ impl Encoder {
 
     /// The length of the next parity packet, if one waits.
     pub fn parity_len(&self) -> Option<usize> {
-        (self.ready > 0).then(|| HEADER + self.sums.first().map_or(0, Vec::len))
+        (self.ready > 0).then_some(HEADER + self.longest)
     }
 
     /// Writes the next parity packet into `out`, which has [`Self::parity_len`] bytes. Returns whether there was one.
@@ -98,10 +106,13 @@ impl Encoder {
         if self.ready == 0 {
             return false;
         }
-        let sum = &self.sums[self.shards.parity() - self.ready];
+        let row = (self.shards.parity() - self.ready) * self.stride;
         write_header(out, self.next, Kind::Parity);
-        let length = sum.len().min(out.len() - HEADER);
-        out[HEADER..HEADER + length].copy_from_slice(&sum[..length]);
+        let length = self.longest.min(out.len() - HEADER);
+        let parts = out[HEADER..HEADER + length].chunks_mut(Line::BYTES);
+        for (part, Line(sum)) in parts.zip(&self.sums[row..]) {
+            part.copy_from_slice(&sum[..part.len()]);
+        }
         self.ready -= 1;
         self.advance(1);
         true
@@ -111,28 +122,50 @@ impl Encoder {
     pub fn trim(&mut self) {
         if self.filled == 0 && self.ready == 0 {
             self.sums = Vec::new();
+            self.stride = 0;
         }
     }
 
     /// Adds the data packet number `filled` of the group to all parity packets.
     fn add(&mut self, covered: &[u8]) {
-        if self.sums.is_empty() {
-            self.sums = vec![Vec::new(); self.shards.parity()];
+        if self.filled == 0 {
+            self.longest = 0;
         }
-        let first = self.filled == 0;
-        for (parity, sum) in self.sums.iter_mut().enumerate() {
-            if first {
-                sum.clear();
-            }
-            if sum.len() < covered.len() {
-                sum.resize(covered.len(), 0);
-            }
+        self.lengthen(covered.len());
+        self.weights.clear();
+        for (parity, numerator) in self.numerators.iter().enumerate() {
             let target = (self.shards.data() + parity) as u8;
-            let weight = self
-                .points
-                .weight(target, self.numerators[parity], self.filled);
-            self.kernel.mul_add(weight, covered, sum);
+            self.weights
+                .push(self.points.weight(target, *numerator, self.filled));
         }
+        self.kernel
+            .mul_add_rows(&self.weights, covered, &mut self.sums, self.stride);
+    }
+
+    /// Makes every row `longest` bytes long at least, with zeros behind what the group has so far.
+    fn lengthen(&mut self, longest: usize) {
+        if longest <= self.longest {
+            return;
+        }
+        let (had, need) = (
+            self.longest.div_ceil(Line::BYTES),
+            longest.div_ceil(Line::BYTES),
+        );
+        if need > self.stride {
+            let mut sums = vec![Line::ZERO; need * self.shards.parity()];
+            if self.stride > 0 {
+                let rows = self.sums.chunks(self.stride);
+                for (to, from) in sums.chunks_mut(need).zip(rows) {
+                    to[..had].copy_from_slice(&from[..had]);
+                }
+            }
+            (self.sums, self.stride) = (sums, need);
+        } else {
+            for row in self.sums.chunks_mut(self.stride) {
+                row[had..need].fill(Line::ZERO);
+            }
+        }
+        self.longest = longest;
     }
 
     fn skip(&mut self, count: usize) {

@@ -62,9 +62,20 @@ pub(super) static NIBBLES: [[u8; 32]; 256] = {
     table
 };
 
+/// [`affine`] of every coefficient.
+pub(super) static AFFINE: [u64; 256] = {
+    let mut table = [0; 256];
+    let mut c = 0;
+    while c < 256 {
+        table[c] = affine(c as u8);
+        c += 1;
+    }
+    table
+};
+
 /// The 8×8 bit matrix of the multiplication by `coefficient`, as the GFNI affine instruction takes it: byte `7 − i` is
 /// the row that gives bit `i` of the product.
-pub(super) const fn affine(coefficient: u8) -> u64 {
+const fn affine(coefficient: u8) -> u64 {
     let mut rows = [0_u8; 8];
     let mut bit = 0;
     while bit < 8 {

@@ -12,7 +12,9 @@ mod aead;
 mod cfb;
 mod nonce;
 mod salsa;
+mod sm4;
 mod tea;
+mod twofish;
 mod xor;
 
 use std::{fmt, str::FromStr};
@@ -22,7 +24,9 @@ use self::{
     aead::Gcm,
     cfb::{Cfb, PacketCipher},
     salsa::Salsa,
+    sm4::Sm4,
     tea::{Tea, Xtea},
+    twofish::Twofish,
     xor::Xor,
 };
 use crate::{ConfigError, InputError};
@@ -180,12 +184,12 @@ impl Seal {
             Cipher::Aes128 => checked(Cfb::<aes::Aes128>::boxed(key))?,
             Cipher::Aes128Gcm => Inner::Gcm(Box::new(Gcm::new(key).ok_or_else(wrong)?)),
             Cipher::Blowfish => checked(Cfb::<blowfish::Blowfish>::boxed(key))?,
-            Cipher::Twofish => checked(Cfb::<twofish::Twofish>::boxed(key))?,
+            Cipher::Twofish => checked(Cfb::<Twofish>::boxed(key))?,
             Cipher::Cast5 => checked(Cfb::<cast5::Cast5>::boxed(key))?,
             Cipher::TripleDes => checked(Cfb::<des::TdesEde3>::boxed(key))?,
             Cipher::Tea => checked(Cfb::<Tea>::boxed(key))?,
             Cipher::Xtea => checked(Cfb::<Xtea>::boxed(key))?,
-            Cipher::Sm4 => checked(Cfb::<sm4::Sm4>::boxed(key))?,
+            Cipher::Sm4 => checked(Cfb::<Sm4>::boxed(key))?,
             Cipher::Salsa20 => checked(Salsa::boxed(key))?,
             Cipher::Xor => Inner::Checked(Xor::boxed(key)),
         };
@@ -229,6 +233,26 @@ impl Seal {
             }
             Inner::Gcm(gcm) => gcm.seal(packet, nonce),
         }
+    }
+
+    /// Seals packets that lie one behind the other, each of `size` bytes, the last one possibly shorter: the same as
+    /// [`Self::seal`] for each of them, and much faster for block ciphers, as several are encrypted at once.
+    pub fn seal_batch(&self, packets: &mut [u8], size: usize, nonces: &mut Nonces) {
+        let least = self.head_len() + self.tail_len();
+        let Inner::Checked(cipher) = &self.inner else {
+            for packet in packets.chunks_mut(size.max(1)) {
+                self.seal(packet, nonces.next_nonce());
+            }
+            return;
+        };
+        let last = packets.len().checked_rem(size).unwrap_or(0);
+        if size < least || (1..least).contains(&last) {
+            return;
+        }
+        for packet in packets.chunks_mut(size) {
+            fill_head(packet, nonces.next_nonce());
+        }
+        cipher.encrypt_batch(packets, size);
     }
 
     /// Opens `packet` in place and gives its body.
@@ -300,6 +324,35 @@ mod tests {
                     Err(InputError::Short)
                 );
             }
+        }
+    }
+
+    #[test]
+    fn a_batch_is_sealed_as_its_packets_are_one_by_one() {
+        let key: Vec<u8> = (0..32).collect();
+        for cipher in Cipher::ALL {
+            let seal = Seal::new(cipher, &key).expect("a long key");
+            let least = seal.head_len() + seal.tail_len();
+            for (count, size, last) in [
+                (1, 1400, 0),
+                (3, 100, 33),
+                (8, 64, 0),
+                (19, 77, 50),
+                (2, 1, 0),
+            ] {
+                let (size, last) = (least + size, if last > 0 { least + last } else { 0 });
+                let mut batch: Vec<u8> = (0..count * size + last).map(|i| (i * 7) as u8).collect();
+                let mut single = batch.clone();
+                seal.seal_batch(&mut batch, size, &mut Nonces::new([5; 32]));
+                let mut nonces = Nonces::new([5; 32]);
+                for packet in single.chunks_mut(size) {
+                    seal.seal(packet, nonces.next_nonce());
+                }
+                assert!(batch == single, "{cipher}: {count} of {size} and {last}");
+            }
+            // Nothing to divide by, and packets without room for a head: left alone, without a panic.
+            seal.seal_batch(&mut [0; 10], 0, &mut Nonces::new([5; 32]));
+            seal.seal_batch(&mut [0; 10], 3, &mut Nonces::new([5; 32]));
         }
     }
 

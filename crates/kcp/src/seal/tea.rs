@@ -8,10 +8,11 @@ use cipher::{
 
 const DELTA: u32 = 0x9e37_79b9;
 const TEA_CYCLES: u32 = 8;
-const XTEA_CYCLES: u32 = 32;
+const XTEA_CYCLES: usize = 32;
 
 pub(super) struct Tea([u32; 4]);
-pub(super) struct Xtea([u32; 4]);
+/// The keys of all half cycles, each with its multiple of delta added.
+pub(super) struct Xtea([[u32; 2]; XTEA_CYCLES]);
 
 fn words(key: &[u8]) -> [u32; 4] {
     std::array::from_fn(|i| u32::from_be_bytes(std::array::from_fn(|j| key[4 * i + j])))
@@ -39,17 +40,25 @@ impl TwoWords for Tea {
 impl TwoWords for Xtea {
     fn encrypt(&self, mut left: u32, mut right: u32) -> (u32, u32) {
         let mix = |v: u32, key: u32| (((v << 4) ^ (v >> 5)).wrapping_add(v)) ^ key;
-        let mut sum = 0_u32;
-        for _ in 0..XTEA_CYCLES {
-            left = left.wrapping_add(mix(right, sum.wrapping_add(self.0[(sum & 3) as usize])));
-            sum = sum.wrapping_add(DELTA);
-            right = right.wrapping_add(mix(
-                left,
-                sum.wrapping_add(self.0[(sum >> 11 & 3) as usize]),
-            ));
+        for [even, odd] in self.0 {
+            left = left.wrapping_add(mix(right, even));
+            right = right.wrapping_add(mix(left, odd));
         }
         (left, right)
     }
+}
+
+fn tea(key: [u32; 4]) -> Tea {
+    Tea(key)
+}
+
+fn xtea(key: [u32; 4]) -> Xtea {
+    let mut sum = 0_u32;
+    Xtea(std::array::from_fn(|_| {
+        let even = sum.wrapping_add(key[(sum & 3) as usize]);
+        sum = sum.wrapping_add(DELTA);
+        [even, sum.wrapping_add(key[(sum >> 11 & 3) as usize])]
+    }))
 }
 
 struct Backend<'a, C>(&'a C);
@@ -77,14 +86,14 @@ impl<C: TwoWords> BlockCipherEncBackend for Backend<'_, C> {
 }
 
 macro_rules! block_cipher {
-    ($name:ident) => {
+    ($name:ident, $schedule:ident) => {
         impl KeySizeUser for $name {
             type KeySize = U16;
         }
 
         impl KeyInit for $name {
             fn new(key: &Key<Self>) -> Self {
-                Self(words(key))
+                $schedule(words(key))
             }
         }
 
@@ -100,5 +109,5 @@ macro_rules! block_cipher {
     };
 }
 
-block_cipher!(Tea);
-block_cipher!(Xtea);
+block_cipher!(Tea, tea);
+block_cipher!(Xtea, xtea);

@@ -281,6 +281,9 @@ impl Driver {
         let link = Arc::clone(&entry.link);
         let mut state = link.lock();
         state.pipeline.handle_timeout(now);
+        if state.dropped {
+            state.pipeline.answer_now(now);
+        }
         let (sent, again, wait) = self.send_all(cx, &link, &mut state, now, buffer);
         if state.pipeline.is_dead() {
             drop(state);
@@ -345,12 +348,16 @@ impl Driver {
             if let Some(rate) = &mut state.rate {
                 rate.spend(batch.length);
             }
-            self.send(cx, link.remote, &buffer[..batch.length], batch.size);
+            let datagrams = &mut buffer[..batch.length];
+            state.pipeline.seal_batch(datagrams, batch.size);
+            self.send(cx, link.remote, datagrams, batch.size);
             batch.carry(buffer);
         }
         if batch.carried > 0 {
             // Made already, so it goes, whatever the reason to stop.
-            self.send(cx, link.remote, &buffer[..batch.carried], batch.carried);
+            let datagram = &mut buffer[..batch.carried];
+            state.pipeline.seal_batch(datagram, batch.carried);
+            self.send(cx, link.remote, datagram, batch.carried);
         }
         (batch.sent, again, wait)
     }
@@ -404,7 +411,7 @@ struct Batch {
     /// Bytes of each datagram but the last.
     size: usize,
     /// Bytes of a datagram that was made and turned out too long for the batch. It lies behind the batch, and after
-    /// [`Self::carry`] at the front.
+    /// [`Self::carry`] at the front. Not sealed yet.
     carried: usize,
     /// Datagrams of all batches so far.
     sent: usize,
@@ -415,7 +422,7 @@ impl Batch {
         (self.length, self.size, self.carried) = (self.carried, self.carried, 0);
         let mut count = usize::from(self.length > 0);
         while count < most && self.length + MTU_MAX <= buffer.len() {
-            let Some(length) = pipeline.poll_transmit(now, &mut buffer[self.length..]) else {
+            let Some(length) = pipeline.poll_unsealed(now, &mut buffer[self.length..]) else {
                 break;
             };
             if count == 0 {

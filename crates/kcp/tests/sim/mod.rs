@@ -81,7 +81,14 @@ pub(crate) struct Path {
     pub(crate) burst_percent: u64,
     pub(crate) repeat_percent: u64,
     pub(crate) damage_percent: u64,
+    /// Bytes per second that the path passes in each direction, headers of IP and UDP counted; 0: no limit.
+    pub(crate) rate: u64,
+    /// Bytes that wait for that at most; what comes then is dropped.
+    pub(crate) queue: u64,
 }
+
+/// Bytes of IP and UDP headers.
+const UDP_IP: u64 = 28;
 
 /// One end and its application: writes a pattern, checks what it reads.
 pub(crate) struct End {
@@ -93,6 +100,8 @@ pub(crate) struct End {
     /// Bytes per read; a small number is a slow reader.
     read_most: usize,
     pub(crate) sent_bytes: u64,
+    /// When how many bytes had been read.
+    pub(crate) arrivals: Vec<(Time, u64)>,
 }
 
 fn pattern(end: usize, at: u64) -> u8 {
@@ -109,6 +118,7 @@ impl End {
             read_at: 0,
             read_most,
             sent_bytes: 0,
+            arrivals: Vec::new(),
         }
     }
 }
@@ -125,6 +135,8 @@ pub(crate) struct World {
     flying: BinaryHeap<Reverse<Flying>>,
     count: u64,
     bursts: [bool; 2],
+    /// When each direction's bottleneck has passed all that waits, in nanoseconds.
+    free_ns: [u64; 2],
 }
 
 impl World {
@@ -154,6 +166,7 @@ impl World {
             flying: BinaryHeap::new(),
             count: 0,
             bursts: [false; 2],
+            free_ns: [0; 2],
         }
     }
 
@@ -163,11 +176,22 @@ impl World {
         while self.now < end {
             self.turn();
             match self.next_event() {
-                Some(at) => self.now = at.max(self.now),
+                Some(at) => self.now = at.max(self.now).min(end),
                 None => return self.done(),
             }
         }
         false
+    }
+
+    /// Runs until `end`, even if nothing is left to do before.
+    pub(crate) fn run_until(&mut self, end: Time) {
+        self.run(end.since(self.now));
+        self.now = self.now.max(end);
+    }
+
+    /// Gives the application of an end more to write.
+    pub(crate) fn feed(&mut self, i: usize, bytes: u64) {
+        self.ends[i].write_end += bytes;
     }
 
     /// All bytes have arrived and are acknowledged.
@@ -214,7 +238,7 @@ impl World {
 
     fn write(&mut self, i: usize) {
         let end = &mut self.ends[i];
-        while end.write_at < end.write_end {
+        while end.write_at < end.write_end && end.pipeline.is_writable() {
             let most = end.write_most.min(end.write_end - end.write_at);
             let count = 1 + self.random.below(most);
             let data: Vec<u8> = (end.write_at..end.write_at + count)
@@ -236,12 +260,18 @@ impl World {
             assert_eq!(*byte, pattern(1 - i, at), "end {i} reads byte {at} wrong");
         }
         end.read_at += count as u64;
+        if count > 0 {
+            end.arrivals.push((self.now, end.read_at));
+        }
     }
 
     fn transmit(&mut self, i: usize) {
         let mut out = [0; 1500];
         while let Some(length) = self.ends[i].pipeline.poll_transmit(self.now, &mut out) {
             self.ends[i].sent_bytes += length as u64;
+            let Some(waits) = self.bottleneck(i, length as u64 + UDP_IP) else {
+                continue;
+            };
             let lost = self.random.percent(if self.bursts[i] {
                 self.path.burst_percent
             } else {
@@ -261,10 +291,26 @@ impl World {
                 let delay =
                     self.path.delay_ms * 1000 + self.random.below(1 + self.path.jitter_ms * 1000);
                 self.count += 1;
-                let at = self.now + Duration::from_micros(delay);
+                let at = self.now + waits + Duration::from_micros(delay);
                 self.flying.push(Reverse((at, self.count, 1 - i, datagram)));
             }
         }
+    }
+
+    /// How long a datagram of so many bytes waits for the link; `None` when the queue is full.
+    fn bottleneck(&mut self, i: usize, bytes: u64) -> Option<Duration> {
+        if self.path.rate == 0 {
+            return Some(Duration::ZERO);
+        }
+        let now = self.now.as_micros() * 1000;
+        let free = self.free_ns[i].max(now);
+        let per_byte = 1e9 / self.path.rate as f64;
+        let queued = (free - now) as f64 / per_byte;
+        if queued as u64 + bytes > self.path.queue {
+            return None;
+        }
+        self.free_ns[i] = free + (bytes as f64 * per_byte) as u64;
+        Some(Duration::from_nanos(self.free_ns[i] - now))
     }
 
     /// Queues never outgrow what the configuration says.

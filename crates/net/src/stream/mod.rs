@@ -194,7 +194,8 @@ impl Stream {
     /// (RFC 7627) somebody between can make two channels export the same.
     ///
     /// # Errors
-    /// `Unsupported` without TLS; `InvalidInput` for what TLS does not allow (an empty `out`).
+    /// `Unsupported` without TLS, and with TLS 1.2 that is not known to have an extended master secret (RFC 7627): a server sees it in
+    /// the hello, a client must have asked for it with [`TlsClientOptions`](crate::tls::TlsClientOptions); `InvalidInput` for what TLS does not allow (an empty `out`).
     pub fn tls_exporter(
         &self,
         label: &[u8],

@@ -19,6 +19,7 @@ use rustls::sign::CertifiedKey;
 use rustls::{Connection, ServerConfig};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+use super::hello;
 use super::stream::{HandshakeFailure, TlsStream};
 use super::{Certificate, TlsConfigError, TlsError, provider};
 use crate::Stream;
@@ -117,7 +118,12 @@ impl TlsAcceptor {
     /// See [`TlsError`].
     pub async fn accept(&self, stream: Stream) -> Result<Stream, TlsError> {
         let snapshot = self.shared.snapshot.load_full();
-        let (stream, accepted, rest) = read_hello(stream).await?;
+        let Hello {
+            stream,
+            accepted,
+            rest,
+            extended_master_secret,
+        } = read_hello(stream).await?;
         let asks_for_unknown = accepted
             .client_hello()
             .server_name()
@@ -131,7 +137,12 @@ impl TlsAcceptor {
                 return Err(refuse(stream, &bytes_of(alert), TlsError::Protocol(error)).await);
             }
         };
-        let mut tls = TlsStream::new(stream, Connection::Server(session), rest);
+        let mut tls = TlsStream::new(
+            stream,
+            Connection::Server(session),
+            rest,
+            extended_master_secret,
+        );
         match poll_fn(|cx| tls.poll_handshake(cx)).await {
             Ok(()) => Ok(Stream::from_tls(tls)),
             Err(HandshakeFailure::Io(error)) => Err(TlsError::Io(error)),
@@ -140,8 +151,18 @@ impl TlsAcceptor {
     }
 }
 
-/// Reads until the ClientHello is whole; gives it with the bytes after it. rustls bounds its length to 64 KiB.
-async fn read_hello(mut stream: Stream) -> Result<(Stream, Accepted, Vec<u8>), TlsError> {
+/// A ClientHello, and what came with it.
+struct Hello {
+    stream: Stream,
+    accepted: Accepted,
+    /// The bytes after it.
+    rest: Vec<u8>,
+    /// It offers the extended master secret, which rustls always takes.
+    extended_master_secret: bool,
+}
+
+/// Reads until the ClientHello is whole. rustls bounds its length to 64 KiB.
+async fn read_hello(mut stream: Stream) -> Result<Hello, TlsError> {
     let mut hello = Acceptor::default();
     let mut read = Vec::with_capacity(HELLO_ROOM);
     let mut fed = 0;
@@ -165,7 +186,14 @@ async fn read_hello(mut stream: Stream) -> Result<(Stream, Accepted, Vec<u8>), T
             }
             fed += taken;
             match hello.accept() {
-                Ok(Some(accepted)) => return Ok((stream, accepted, read.split_off(fed))),
+                Ok(Some(accepted)) => {
+                    return Ok(Hello {
+                        stream,
+                        accepted,
+                        rest: read.split_off(fed),
+                        extended_master_secret: hello::offers_extended_master_secret(&read),
+                    });
+                }
                 Ok(None) => {}
                 Err((error, alert)) => {
                     return Err(refuse(stream, &bytes_of(alert), TlsError::Protocol(error)).await);

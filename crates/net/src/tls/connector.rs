@@ -40,6 +40,8 @@ pub struct TlsClientOptions {
     pub min_version: MinVersion,
     /// Protocols offered, in order of preference; empty: none.
     pub alpn: Vec<Vec<u8>>,
+    /// Refuse a server that speaks TLS 1.2 without extended master secret (RFC 7627). [`Stream::tls_exporter`] needs it there.
+    pub require_extended_master_secret: bool,
 }
 
 /// Turns streams to a server into encrypted ones. Cheap to clone; clones share remembered sessions.
@@ -65,6 +67,7 @@ impl TlsConnector {
             .with_custom_certificate_verifier(verify::verifier(&options.trust)?)
             .with_no_client_auth();
         config.alpn_protocols.clone_from(&options.alpn);
+        config.require_ems = options.require_extended_master_secret;
         config.resumption = Resumption::in_memory_sessions(SESSIONS);
         Ok(Self {
             config: Arc::new(config),
@@ -91,7 +94,12 @@ impl TlsConnector {
         })?;
         let session =
             ClientConnection::new(self.config.clone(), server).map_err(TlsError::Protocol)?;
-        let mut tls = TlsStream::new(stream, Connection::Client(session), Vec::new());
+        let mut tls = TlsStream::new(
+            stream,
+            Connection::Client(session),
+            Vec::new(),
+            self.config.require_ems,
+        );
         match poll_fn(|cx| tls.poll_handshake(cx)).await {
             Ok(()) => Ok(Stream::from_tls(tls)),
             Err(HandshakeFailure::Io(error)) => Err(TlsError::Io(error)),

@@ -9,6 +9,7 @@ mod acceptor;
 mod connector;
 mod error;
 mod files;
+mod hello;
 pub(crate) mod stream;
 mod verify;
 

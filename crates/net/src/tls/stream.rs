@@ -10,7 +10,7 @@ use std::io::{self, IoSlice, Read, Write};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use rustls::Connection;
+use rustls::{Connection, ProtocolVersion};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::Stream;
@@ -35,10 +35,18 @@ pub(crate) struct TlsState {
     closed: bool,
     /// The session's input buffer has grown since it was last trimmed.
     grown: bool,
+    /// In TLS 1.2, the master secret is of this handshake alone (RFC 7627).
+    extended_master_secret: bool,
 }
 
 impl TlsStream {
-    pub(crate) fn new(below: Stream, session: Connection, incoming: Vec<u8>) -> Self {
+    /// `extended_master_secret`: the peer is known to have agreed to it, should this become TLS 1.2.
+    pub(crate) fn new(
+        below: Stream,
+        session: Connection,
+        incoming: Vec<u8>,
+        extended_master_secret: bool,
+    ) -> Self {
         let state = TlsState {
             session,
             incoming,
@@ -46,6 +54,7 @@ impl TlsStream {
             failed: None,
             closed: false,
             grown: true,
+            extended_master_secret,
         };
         Self { below, state }
     }
@@ -198,6 +207,15 @@ impl TlsStream {
         context: Option<&[u8]>,
         out: &mut [u8],
     ) -> io::Result<()> {
+        // RFC 9266 §4.2 and RFC 5705 §4: without it, somebody in between can have two sessions with the same master secret (the
+        // triple handshake), and what is exported from them binds to nothing.
+        let tls12 = self.state.session.protocol_version() == Some(ProtocolVersion::TLSv1_2);
+        if tls12 && !self.state.extended_master_secret {
+            return Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                "TLS 1.2 without extended master secret (RFC 7627) has nothing to bind to",
+            ));
+        }
         let refused = |error| io::Error::new(io::ErrorKind::InvalidInput, error);
         match &self.state.session {
             Connection::Server(server) => server

@@ -4,19 +4,24 @@ use std::io::IoSlice;
 
 /// Which end of the connection this is: a client masks what it sends, a server must not (RFC 6455 §5.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Role {
+pub enum Role {
+    /// It opened the connection.
     Client,
+    /// It accepted the connection.
     Server,
 }
 
 /// A control frame from the peer that asks for something.
-pub(crate) enum Control<'a> {
+#[derive(Debug)]
+pub enum Control<'a> {
+    /// To be answered with the same bytes, at most 125 of them.
     Ping(&'a [u8]),
 }
 
 /// What a peer did against RFC 6455.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Violation {
+#[allow(missing_docs, reason = "the messages say it")]
+pub enum Violation {
     #[error("the WebSocket peer sent a text frame; this stream carries binary frames only")]
     Text,
     #[error("the WebSocket peer sent a frame with reserved bits or an unknown opcode")]
@@ -40,7 +45,8 @@ impl Violation {
     }
 }
 
-pub(crate) const BINARY: u8 = 0x2;
+/// The opcode of data.
+pub const BINARY: u8 = 0x2;
 pub(crate) const CLOSE: u8 = 0x8;
 pub(crate) const PONG: u8 = 0xa;
 pub(crate) const CLOSE_NORMAL: u16 = 1000;
@@ -55,13 +61,7 @@ const MAX_CONTROL: usize = 125;
 /// Builds one final frame with the first `n` bytes of `bufs` at the front of `to`; returns its length.
 ///
 /// `to` has room for `n` + 14 bytes, `n` is at most 65,535.
-pub(crate) fn build(
-    to: &mut [u8],
-    role: Role,
-    opcode: u8,
-    bufs: &[IoSlice<'_>],
-    n: usize,
-) -> usize {
+pub fn build(to: &mut [u8], role: Role, opcode: u8, bufs: &[IoSlice<'_>], n: usize) -> usize {
     let mask_bit = if role == Role::Client { 0x80 } else { 0 };
     to[0] = 0x80 | opcode;
     let mut at = if n < 126 {
@@ -117,7 +117,8 @@ fn apply_mask(bytes: &mut [u8], mask: [u8; 4]) {
 }
 
 /// Strips frames off a stream of bytes that comes in pieces of any size.
-pub(crate) struct Unframer {
+#[derive(Debug)]
+pub struct Unframer {
     role: Role,
     /// Bytes of a header, or of a control frame's payload, that a piece ended in.
     part: [u8; MAX_CONTROL],
@@ -127,7 +128,7 @@ pub(crate) struct Unframer {
     in_message: bool,
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 enum State {
     Header,
     Data { left: u64, mask: [u8; 4] },
@@ -144,7 +145,8 @@ struct Header {
 
 impl Unframer {
     /// For the end that has `role`.
-    pub(crate) fn new(role: Role) -> Self {
+    #[must_use]
+    pub fn new(role: Role) -> Self {
         Self {
             role,
             part: [0; MAX_CONTROL],
@@ -155,7 +157,8 @@ impl Unframer {
     }
 
     /// Whether the peer's Close has come: nothing after it counts (RFC 6455 §5.5.1).
-    pub(crate) fn closed(&self) -> bool {
+    #[must_use]
+    pub fn closed(&self) -> bool {
         matches!(self.state, State::Closed)
     }
 
@@ -163,7 +166,7 @@ impl Unframer {
     ///
     /// # Errors
     /// The violation, with the length of the payload before it.
-    pub(crate) fn strip(
+    pub fn strip(
         &mut self,
         bytes: &mut [u8],
         mut on_control: impl FnMut(Control<'_>),

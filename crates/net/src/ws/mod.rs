@@ -3,7 +3,8 @@
 //! [`accept`] answers a client's upgrade request, [`connect`] makes one; both turn a [`Stream`] into another. Routing by
 //! path or Host, and the time a handshake may take, are left to the callers.
 
-mod frame;
+#[doc(hidden)]
+pub mod frame;
 mod handshake;
 pub(crate) mod stream;
 

@@ -57,7 +57,9 @@ pub(crate) fn route() -> Route {
 
 pub(crate) fn site(route: Route, upstreams: Vec<UpstreamSpec>) -> Site {
     Site {
-        routes: Routes::new(vec![(Match::default(), route)]).expect("one route"),
+        routes: std::sync::Arc::new(
+            Routes::new(vec![(Match::default(), route)]).expect("one route"),
+        ),
         streams: StreamRoutes::default(),
         upstreams,
         forwarding: Forwarding::default(),
@@ -69,7 +71,7 @@ pub(crate) fn start(site: Site) -> Proxy {
         workers: Some(1),
         listeners: vec![Listener {
             address: "127.0.0.1:0".parse().expect("an address"),
-            protocol: Protocol::Http,
+            protocol: Protocol::Http { http2: true },
             proxy_from: IpSet::default(),
         }],
         site,

@@ -26,6 +26,7 @@ pub struct RateLimit {
     /// Nanoseconds for one request.
     per: u64,
     burst: u32,
+    keys: usize,
 }
 
 impl RateLimit {
@@ -38,7 +39,19 @@ impl RateLimit {
             key,
             per: (nanos / u64::from(requests.max(1))).max(1),
             burst: burst.max(1),
+            keys: RateTable::DEFAULT_CAPACITY,
         }
+    }
+
+    /// How many buckets a worker keeps, for [`RateTable::new`].
+    #[must_use]
+    pub fn with_keys(self, keys: usize) -> Self {
+        Self { keys, ..self }
+    }
+
+    /// How many buckets a worker keeps.
+    pub fn keys(&self) -> usize {
+        self.keys
     }
 
     /// What a bucket belongs to.

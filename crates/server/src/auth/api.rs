@@ -10,13 +10,17 @@ use std::{
     collections::HashMap,
     net::IpAddr,
     num::NonZeroU64,
-    sync::{Mutex, PoisonError},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
     time::{Duration, Instant},
 };
 
 use config::Limits;
 use net::tls::TlsConnector;
 use serde::{Deserialize, Serialize};
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tunnel::{AuthRequest, Key};
 use url::Url;
 
@@ -24,6 +28,8 @@ use url::Url;
 pub(crate) enum ApiError {
     #[error("no answer within {TIMEOUT:?}")]
     Timeout,
+    #[error("{MOST_WAITING} clients wait for it already, or one has waited for {WAIT:?}")]
+    Busy,
     #[error("{0}")]
     Fetch(#[from] net::FetchError),
     #[error("it answered with status {0}")]
@@ -32,10 +38,24 @@ pub(crate) enum ApiError {
     Answer(String),
 }
 
+impl ApiError {
+    /// What the client is told; nothing of the service.
+    pub(crate) fn told(&self) -> &'static str {
+        match self {
+            Self::Busy => "the server cannot check clients now: too many wait to be checked",
+            _ => "the server cannot check clients now: its authentication service does not answer",
+        }
+    }
+}
+
 /// A client of the service, with a memory of keys.
 pub(crate) struct AuthApi {
     url: Url,
     tls: TlsConnector,
+    /// Calls at one time.
+    calls: Semaphore,
+    /// Clients that wait for a call's turn.
+    waiting: AtomicUsize,
     known: Mutex<HashMap<String, (Vouched, Instant)>>,
 }
 
@@ -99,6 +119,8 @@ impl AuthApi {
         Self {
             url,
             tls,
+            calls: Semaphore::new(MOST_CALLS),
+            waiting: AtomicUsize::new(0),
             known: Mutex::default(),
         }
     }
@@ -117,6 +139,7 @@ impl AuthApi {
         {
             return Ok(Some(vouched));
         }
+        let _turn = self.turn().await?;
         let question = Question {
             id,
             address,
@@ -149,6 +172,22 @@ impl AuthApi {
         Ok(Some(vouched))
     }
 
+    /// Waits for one of the calls that may be made at one time: whoever floods the server with handshakes must not flood the service.
+    async fn turn(&self) -> Result<SemaphorePermit<'_>, ApiError> {
+        if let Ok(turn) = self.calls.try_acquire() {
+            return Ok(turn);
+        }
+        let room = |n| (n < MOST_WAITING).then_some(n + 1);
+        self.waiting
+            .fetch_update(Relaxed, Relaxed, room)
+            .map_err(|_| ApiError::Busy)?;
+        let _waits = Waits(&self.waiting);
+        match tokio::time::timeout(WAIT, self.calls.acquire()).await {
+            Ok(Ok(turn)) => Ok(turn),
+            _ => Err(ApiError::Busy),
+        }
+    }
+
     fn remembered(&self, id: &str) -> Option<Vouched> {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known
@@ -174,6 +213,20 @@ impl AuthApi {
     }
 }
 
+/// One who waits, until dropped: the handshake's time may be over first.
+struct Waits<'a>(&'a AtomicUsize);
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
+}
+
 const TIMEOUT: Duration = Duration::from_secs(5);
+/// Connections that a service of any size can take.
+const MOST_CALLS: usize = 32;
+const MOST_WAITING: usize = 256;
+/// Together with [`TIMEOUT`] less than the usual `handshakeTimeout`, so that the client gets an answer.
+const WAIT: Duration = Duration::from_secs(4);
 const LONGEST_MEMORY: Duration = Duration::from_secs(3600);
 const MOST_REMEMBERED: usize = 10_000;

@@ -3,12 +3,18 @@
 mod api;
 mod throttle;
 
-use std::{collections::HashMap, net::IpAddr, sync::Arc, time::Instant};
+use std::{
+    collections::{HashMap, HashSet},
+    net::IpAddr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
+use arc_swap::ArcSwap;
 use tunnel::{AuthRequest, ClientId, Key, RejectCode, Rejection};
 
 pub(crate) use self::{api::AuthApi, throttle::Throttle};
-use crate::{routing::Expected, server::Shared, session::Account};
+use crate::{complaints::Complaint, routing::Expected, server::Shared, session::Account};
 
 /// The answer to a client's proof.
 #[derive(Debug)]
@@ -49,23 +55,26 @@ impl Keys {
 
 /// The configured ids, by the host prefix that is theirs.
 #[derive(Debug)]
-pub(crate) struct Users(HashMap<String, ()>);
+pub(crate) struct Users(ArcSwap<HashSet<String>>);
 
 impl Users {
     pub(crate) fn new(config: &config::Server) -> Self {
-        Self(
-            config
-                .users
-                .keys()
-                .map(|id| (id.as_str().to_ascii_lowercase(), ()))
-                .collect(),
-        )
+        let users = Self(ArcSwap::default());
+        users.replace(config);
+        users
+    }
+
+    /// The ids of another configuration from now on.
+    pub(crate) fn replace(&self, config: &config::Server) {
+        let ids = config.users.keys();
+        let ids = ids.map(|id| id.as_str().to_ascii_lowercase()).collect();
+        self.0.store(Arc::new(ids));
     }
 }
 
 impl Expected for Users {
     fn expects(&self, prefix: &str) -> bool {
-        self.0.contains_key(&prefix.to_ascii_lowercase())
+        self.0.load().contains(&prefix.to_ascii_lowercase())
     }
 }
 
@@ -91,9 +100,10 @@ pub(crate) async fn decide(server: &Shared, request: &AuthRequest, address: IpAd
 }
 
 async fn look_up(server: &Shared, request: &AuthRequest, id: &str, address: IpAddr) -> Decision {
-    let config = &server.config;
+    let live = server.live();
+    let config = &live.config;
     if let (Some(key), Some(user)) = (
-        server.keys.0.get(id),
+        live.keys.0.get(id),
         config::Id::new(id)
             .ok()
             .and_then(|id| config.users.get(&id)),
@@ -104,7 +114,7 @@ async fn look_up(server: &Shared, request: &AuthRequest, id: &str, address: IpAd
         let make = || Account::new(id, user.limits.clone(), user.load_balance);
         return Decision::Known(key.clone(), server.registry.account(id, make));
     }
-    if let Some(api) = &server.auth_api {
+    if let Some(api) = &live.auth_api {
         let answer = Box::pin(api.ask(request, address)).await;
         match answer {
             Ok(Some(vouched)) => {
@@ -120,9 +130,12 @@ async fn look_up(server: &Shared, request: &AuthRequest, id: &str, address: IpAd
             Ok(None) if config.allow_any_client => {}
             Ok(None) => return Decision::UnknownId,
             Err(error) => {
-                tracing::error!(%error, "the authentication service (authAPI) did not answer; the client is told to come back");
-                let message = "the server cannot check clients now: its authentication service does not answer";
-                return Decision::Refused(Rejection::new(RejectCode::Internal, message));
+                server.metrics.auth_api_failures_total.add_one();
+                if server.complaints.hear(Complaint::AuthApi, address) {
+                    tracing::error!(%error, "the authentication service (authAPI) did not answer; the client is told to come back");
+                }
+                let rejection = Rejection::new(RejectCode::Internal, error.told());
+                return Decision::Refused(rejection.retry_after(COME_BACK));
             }
         }
     }
@@ -132,3 +145,6 @@ async fn look_up(server: &Shared, request: &AuthRequest, id: &str, address: IpAd
     }
     Decision::UnknownId
 }
+
+/// When a client that could not be checked is asked to try again.
+const COME_BACK: Duration = Duration::from_secs(5);

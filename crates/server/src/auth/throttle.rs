@@ -8,12 +8,13 @@ use std::{
     time::{Duration, Instant},
 };
 
+use crate::network::Network;
+
 /// Remembers who failed. Bounded: when full, the entries that are nearest to being forgiven go.
 #[derive(Debug)]
 pub(crate) struct Throttle {
-    failures: u32,
-    block: Duration,
-    addresses: Mutex<HashMap<IpAddr, Record>>,
+    settings: Mutex<config::Throttle>,
+    addresses: Mutex<HashMap<Network, Record>>,
     ids: Mutex<HashMap<String, Record>>,
 }
 
@@ -28,43 +29,48 @@ impl Throttle {
     /// `failures` of 0 turns it off.
     pub(crate) fn new(config: &config::Throttle) -> Self {
         Self {
-            failures: config.failures,
-            block: config.block,
+            settings: Mutex::new(*config),
             addresses: Mutex::default(),
             ids: Mutex::default(),
         }
     }
 
+    /// Other numbers from now on; what is remembered stays.
+    pub(crate) fn set(&self, config: &config::Throttle) {
+        *lock(&self.settings) = *config;
+    }
+
     /// How long this address or id must still wait, if it must. An id waits only after ten times as many failures as an address, and
     /// never for long: otherwise anybody could lock a client out.
     pub(crate) fn wait(&self, address: IpAddr, id: &str, now: Instant) -> Option<Duration> {
-        if self.failures == 0 {
+        if lock(&self.settings).failures == 0 {
             return None;
         }
         let blocked = |record: Option<&Record>| {
             record.and_then(|record| record.blocked_until.checked_duration_since(now))
         };
-        let by_address = blocked(lock(&self.addresses).get(&network(address)));
+        let by_address = blocked(lock(&self.addresses).get(&Network::of(address)));
         let by_id = blocked(lock(&self.ids).get(id));
         by_address.max(by_id).filter(|wait| !wait.is_zero())
     }
 
     /// The proof was wrong.
     pub(crate) fn failed(&self, address: IpAddr, id: &str, now: Instant) {
-        if self.failures == 0 {
+        let settings = *lock(&self.settings);
+        if settings.failures == 0 {
             return;
         }
         self.record(
             &mut lock(&self.addresses),
-            network(address),
-            self.failures,
-            self.block,
+            Network::of(address),
+            settings.failures,
+            settings.block,
             now,
         );
         self.record(
             &mut lock(&self.ids),
             id.to_owned(),
-            self.failures.saturating_mul(10),
+            settings.failures.saturating_mul(10),
             ID_BLOCK,
             now,
         );
@@ -72,7 +78,7 @@ impl Throttle {
 
     /// The proof was right: the address has paid. The id's count stays, because the owner's success says nothing about the guesser.
     pub(crate) fn succeeded(&self, address: IpAddr) {
-        lock(&self.addresses).remove(&network(address));
+        lock(&self.addresses).remove(&Network::of(address));
     }
 
     fn record<K: Hash + Eq + Clone>(
@@ -110,19 +116,7 @@ impl Throttle {
             let delay = FIRST_BLOCK.saturating_mul(1 << doublings).min(longest);
             record.blocked_until = now + delay;
         }
-        record.forget_at = record.blocked_until.max(now) + self.block;
-    }
-}
-
-/// What counts as one address: an IPv6 host has a whole /64 to choose from.
-fn network(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(v6) => {
-            let mut octets = v6.octets();
-            octets[8..].fill(0);
-            IpAddr::from(octets)
-        }
-        v4 => v4,
+        record.forget_at = record.blocked_until.max(now) + lock(&self.settings).block;
     }
 }
 

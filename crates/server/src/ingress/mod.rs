@@ -9,10 +9,12 @@ mod udp;
 
 use std::{net::SocketAddr, rc::Rc};
 
-use net::{Acceptor, Shutdown, Stream, WorkerHandle};
+use net::{Acceptor, ListenSource, Shutdown, Stream, WorkerHandle};
 
 pub(crate) use self::tcp::serve_port;
-use crate::{server::StartError, worker::Worker};
+use crate::{
+    complaints::Complaint, gate::Place, network::Network, server::StartError, worker::Worker,
+};
 
 type Group = Vec<std::net::TcpListener>;
 
@@ -24,10 +26,15 @@ pub(crate) struct Listeners {
 }
 
 impl Listeners {
-    pub(crate) fn bind(config: &config::Server, workers: usize) -> Result<Self, StartError> {
+    pub(crate) fn bind(
+        config: &config::Server,
+        workers: usize,
+        sockets: &dyn ListenSource,
+    ) -> Result<Self, StartError> {
         let bind = |option: &'static str, address: Option<SocketAddr>| {
             let listen = |address| {
-                net::listen_tcp_group(address, workers).map_err(|error| StartError::Listen {
+                let group = sockets.tcp(option, address, workers);
+                group.map_err(|error| StartError::Listen {
                     option,
                     address,
                     error,
@@ -69,19 +76,47 @@ impl Listeners {
     /// Starts the accept loops. The workers must have been installed.
     pub(crate) fn serve(self, workers: &[WorkerHandle]) {
         if let Some(group) = self.plain {
-            serve_group(workers, group, "addr", |worker, stream, address| {
-                plain::visit(worker, stream, address)
+            serve_group(workers, group, "addr", |worker, arrival| {
+                plain::visit(worker, arrival)
             });
         }
         if let Some(group) = self.tls {
-            serve_group(workers, group, "tlsAddr", |worker, stream, address| {
-                tls::visit(worker, stream, address)
+            serve_group(workers, group, "tlsAddr", |worker, arrival| {
+                tls::visit(worker, arrival)
             });
         }
         if let Some(group) = self.sni {
-            serve_group(workers, group, "sniAddr", |worker, stream, address| {
-                sni::visit(worker, stream, address)
+            serve_group(workers, group, "sniAddr", |worker, arrival| {
+                sni::visit(worker, arrival)
             });
+        }
+    }
+}
+
+/// A connection that was accepted on a port where it has to show what it is.
+pub(crate) struct Arrival {
+    pub(crate) stream: Stream,
+    pub(crate) address: SocketAddr,
+    /// Counts it until it has.
+    pub(crate) place: Place,
+}
+
+impl Arrival {
+    /// `None` when there are too many of them: the connection is closed.
+    fn new(worker: &Worker, stream: Stream, address: SocketAddr) -> Option<Self> {
+        let server = &worker.server;
+        match server.gate.enter(address.ip()) {
+            Ok(place) => Some(Self {
+                stream,
+                address,
+                place,
+            }),
+            Err(full) => {
+                if server.complaints.hear(Complaint::Pending, address.ip()) {
+                    tracing::warn!(peer = %Network::of(address.ip()), reason = %full, "a connection was closed at once");
+                }
+                None
+            }
         }
     }
 }
@@ -90,24 +125,40 @@ fn address(group: Option<&Group>) -> Option<SocketAddr> {
     group?.first()?.local_addr().ok()
 }
 
+/// The sockets of a group with the worker that serves each.
+pub(super) fn shares<'a>(
+    workers: &'a [WorkerHandle],
+    group: &[std::net::TcpListener],
+) -> Vec<(&'a WorkerHandle, std::net::TcpListener)> {
+    match net::spread(group, workers.len()) {
+        Ok(spread) => spread
+            .into_iter()
+            .filter_map(|(worker, listener)| Some((workers.get(worker)?, listener)))
+            .collect(),
+        Err(error) => {
+            tracing::error!(%error, "listeners cannot be shared between threads");
+            Vec::new()
+        }
+    }
+}
+
 fn serve_group<F, Fut>(workers: &[WorkerHandle], group: Group, option: &'static str, visit: F)
 where
-    F: Fn(Rc<Worker>, Stream, SocketAddr) -> Fut + Copy + Send + 'static,
+    F: Fn(Rc<Worker>, Arrival) -> Fut + Copy + Send + 'static,
     Fut: Future<Output = ()> + 'static,
 {
-    for (handle, listener) in workers.iter().zip(group) {
-        if let Ok(address) = listener.local_addr()
-            && handle.index() == 0
-        {
-            tracing::info!(option, %address, "listening");
-        }
+    if let Some(address) = address(Some(&group)) {
+        tracing::info!(option, %address, "listening");
+    }
+    for (handle, listener) in shares(workers, &group) {
         let _ = handle.spawn(move || async move {
             let Some(worker) = Worker::current() else {
                 return;
             };
             let stop = worker.server.stopping.clone();
             accept_until(&worker, listener, &stop, |worker, stream, address| {
-                Some(visit(worker, stream, address))
+                let arrival = Arrival::new(&worker, stream, address)?;
+                Some(visit(worker, arrival))
             })
             .await;
         });
@@ -128,11 +179,13 @@ async fn accept_until<F, Fut>(
         Ok(acceptor) => acceptor,
         Err(error) => return tracing::error!(%error, "a listener cannot be served"),
     };
+    let _accepting = worker.server.accepting.enter();
     loop {
+        // Told to stop, it takes nobody more: who waits in the kernel's queue may be another process's.
         let accepted = tokio::select! {
             biased;
-            accepted = acceptor.accept() => accepted,
             () = stop.wait() => return,
+            accepted = acceptor.accept() => accepted,
         };
         match accepted {
             Ok((stream, address)) => {

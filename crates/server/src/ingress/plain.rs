@@ -10,29 +10,35 @@ use sniff::{
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tunnel::StreamProtocol;
 
-use super::first::{Unread, read_until};
+use super::{
+    Arrival,
+    first::{Unread, read_until},
+};
 use crate::{
     answer::{Answer, Form, send_and_close},
+    complaints::Complaint,
     egress::inprocess,
-    forward::{AWAY, About, Visit, carry},
+    forward::{AWAY, Visit, carry},
+    gate::Place,
     links,
-    metrics::Counted,
     routing::{Found, Kind},
     session::Service,
     worker::Worker,
 };
 
-/// A connection on `addr`.
-pub(crate) async fn visit(worker: Rc<Worker>, stream: net::Stream, address: SocketAddr) {
-    serve(worker, stream, address).await;
-}
-
 /// A connection whose bytes are readable: from the plain port or out of TLS.
-pub(crate) async fn serve(worker: Rc<Worker>, stream: net::Stream, address: SocketAddr) {
+pub(crate) async fn visit(worker: Rc<Worker>, arrival: Arrival) {
+    let address = arrival.address;
     // The sniffing's state is freed before the long wait of the visit.
-    match Box::pin(understand(&worker, stream, address)).await {
+    let understood = {
+        let _open = worker.server.sniffing.enter();
+        Box::pin(understand(&worker, arrival)).await
+    };
+    match understood {
         Understood::Nothing => {}
-        Understood::Link(stream) => Box::pin(links::accept(&worker, stream, address)).await,
+        Understood::Link(stream, place) => {
+            Box::pin(links::accept(&worker, stream, address, place)).await;
+        }
         Understood::Visit(visit, service) => {
             carry(worker, visit, service).await;
         }
@@ -45,16 +51,18 @@ pub(crate) async fn serve(worker: Rc<Worker>, stream: net::Stream, address: Sock
 enum Understood {
     /// It has been answered or closed.
     Nothing,
-    Link(net::Stream),
+    /// It keeps its place until it is let in.
+    Link(net::Stream, Place),
     Status(Visit),
     Visit(Visit, Arc<Service>),
 }
 
-async fn understand(
-    worker: &Rc<Worker>,
-    mut stream: net::Stream,
-    address: SocketAddr,
-) -> Understood {
+async fn understand(worker: &Rc<Worker>, arrival: Arrival) -> Understood {
+    let Arrival {
+        mut stream,
+        address,
+        place,
+    } = arrival;
     let server = &worker.server;
     let mut read = Vec::new();
     let magic = &tunnel::MAGIC;
@@ -62,18 +70,18 @@ async fn understand(
         Classified::NeedMore => Ok(None),
         classified => Ok::<_, ()>(Some(classified)),
     };
-    let classified =
-        match read_until(&mut stream, &mut read, server.config.timeouts.header, sniff).await {
-            Ok(classified) => classified,
-            Err(Unread::TooSlow) => {
-                server.metrics.header_timeouts_total.add_one();
-                return Understood::Nothing;
-            }
-            Err(_) => return Understood::Nothing,
-        };
+    let classified = match read_until(&mut stream, &mut read, server.timeouts().header, sniff).await
+    {
+        Ok(classified) => classified,
+        Err(Unread::TooSlow) => {
+            server.metrics.header_timeouts_total.add_one();
+            return Understood::Nothing;
+        }
+        Err(_) => return Understood::Nothing,
+    };
     match classified {
-        Classified::Link => Understood::Link(stream.with_prefix(read)),
-        Classified::Http1 => http1(worker, stream, read, address).await,
+        Classified::Link => Understood::Link(stream.with_prefix(read), place),
+        Classified::Http1 => http1(worker, stream, read, address, place).await,
         Classified::Http2Preface => http2(worker, stream, read, address).await,
         Classified::Tls => {
             server.metrics.unknown_protocol_total.add_one();
@@ -95,15 +103,14 @@ async fn http1(
     mut stream: net::Stream,
     mut read: Vec<u8>,
     address: SocketAddr,
+    place: Place,
 ) -> Understood {
     let server = &worker.server;
-    let mut sniffer = HeadSniffer::new(Limits::default()).route_by(&server.config.http_mux_header);
-    let sniffed = read_until(
-        &mut stream,
-        &mut read,
-        server.config.timeouts.header,
-        |bytes| sniffer.advance(bytes),
-    )
+    let live = server.live();
+    let mut sniffer = HeadSniffer::new(Limits::default()).route_by(&live.config.http_mux_header);
+    let sniffed = read_until(&mut stream, &mut read, server.timeouts().header, |bytes| {
+        sniffer.advance(bytes)
+    })
     .await;
     let head = match sniffed {
         Ok(head) => head,
@@ -138,9 +145,12 @@ async fn http1(
         let head = std::mem::take(&mut read);
         return match net::ws::accept_protocol(stream, &head, Some(tunnel::WEBSOCKET_PROTOCOL)).await
         {
-            Ok(stream) => Understood::Link(stream),
+            Ok(stream) => Understood::Link(stream, place),
             Err(error) => {
-                tracing::info!(%error, peer = %address, "a link over WebSocket was not established");
+                server.metrics.handshake_failures_total.add_one();
+                if server.complaints.hear(Complaint::WebSocket, address.ip()) {
+                    tracing::info!(%error, peer = %address, "a link over WebSocket was not established");
+                }
                 Understood::Nothing
             }
         };
@@ -153,25 +163,8 @@ async fn http1(
         head_only: head.method(&read) == b"HEAD",
         http2_stream: 0,
     };
-    let (host, prefix) = names(head.authority());
-    let found = server
-        .registry
-        .table()
-        .find(Kind::Http, &host, prefix.as_deref());
-    let about = About {
-        local: stream.local_addr().unwrap_or(address),
-        visitor: address,
-        protocol: StreamProtocol::Http1,
-        form,
-        server_name: Some(host.into()),
-        _counted: Counted::new(&server.metrics),
-    };
-    let visit = Visit {
-        stream,
-        head: read,
-        about: Box::new(about),
-    };
-    decide(worker, visit, found).await
+    let visit = Visit::new(server, stream, read, address, StreamProtocol::Http1);
+    decide(worker, visit, form, head.authority()).await
 }
 
 async fn http2(
@@ -181,9 +174,10 @@ async fn http2(
     address: SocketAddr,
 ) -> Understood {
     let server = &worker.server;
+    let live = server.live();
     let sniffing = tokio::time::timeout(
-        server.config.timeouts.header,
-        http2_head(&mut stream, &mut read, &server.config.http_mux_header),
+        server.timeouts().header,
+        http2_head(&mut stream, &mut read, &live.config.http_mux_header),
     );
     let head = match sniffing.await.unwrap_or(Err(Unread::TooSlow)) {
         Ok(head) => head,
@@ -201,28 +195,12 @@ async fn http2(
     if let Some(acknowledged) = head.settings_ack {
         read.drain(acknowledged);
     }
-    let (host, prefix) = names(head.authority.as_ref());
-    let found = server
-        .registry
-        .table()
-        .find(Kind::Http, &host, prefix.as_deref());
-    let about = About {
-        local: stream.local_addr().unwrap_or(address),
-        visitor: address,
-        protocol: StreamProtocol::H2c,
-        form: Form {
-            http2_stream: head.stream,
-            ..Form::default()
-        },
-        server_name: Some(host.into()),
-        _counted: Counted::new(&server.metrics),
+    let form = Form {
+        http2_stream: head.stream,
+        ..Form::default()
     };
-    let visit = Visit {
-        stream,
-        head: read,
-        about: Box::new(about),
-    };
-    decide(worker, visit, found).await
+    let visit = Visit::new(server, stream, read, address, StreamProtocol::H2c);
+    decide(worker, visit, form, head.authority.as_ref()).await
 }
 
 /// The first request's head. A client that waits for the server's settings gets some; `settings_ack` then says where it acknowledged
@@ -262,7 +240,21 @@ async fn http2_head(
     }
 }
 
-async fn decide(worker: &Worker, visit: Visit, found: Found) -> Understood {
+/// Who answers for the name that the visitor asked for.
+async fn decide(
+    worker: &Worker,
+    mut visit: Visit,
+    form: Form,
+    asked: Option<&Authority>,
+) -> Understood {
+    let (host, prefix) = names(asked);
+    let found = worker
+        .server
+        .registry
+        .find(Kind::Http, &host, prefix.as_deref())
+        .await;
+    visit.about.form = form;
+    visit.about.server_name = Some(host.into());
     let metrics = &worker.server.metrics;
     match found {
         Found::Service(service) => Understood::Visit(visit, service),

@@ -1,6 +1,6 @@
 //! The passthrough port: TLS is routed by the server name in its ClientHello and never decrypted.
 
-use std::{net::SocketAddr, rc::Rc, sync::Arc};
+use std::{rc::Rc, sync::Arc};
 
 use sniff::{
     host::Authority,
@@ -8,37 +8,42 @@ use sniff::{
 };
 use tunnel::StreamProtocol;
 
-use super::first::{Unread, read_until};
+use super::{
+    Arrival,
+    first::{Unread, read_until},
+};
 use crate::{
-    answer::{Form, send_and_close},
-    forward::{About, Visit, carry},
-    metrics::Counted,
+    answer::send_and_close,
+    forward::{Visit, carry},
     routing::{Found, Kind},
     session::Service,
     worker::Worker,
 };
 
 /// A connection on `sniAddr`.
-pub(crate) async fn visit(worker: Rc<Worker>, stream: net::Stream, address: SocketAddr) {
-    if let Some((visit, service)) = Box::pin(understand(&worker, stream, address)).await {
+pub(crate) async fn visit(worker: Rc<Worker>, arrival: Arrival) {
+    let understood = {
+        let _open = worker.server.sniffing.enter();
+        Box::pin(understand(&worker, arrival)).await
+    };
+    if let Some((visit, service)) = understood {
         carry(worker, visit, service).await;
     }
 }
 
-async fn understand(
-    worker: &Worker,
-    mut stream: net::Stream,
-    address: SocketAddr,
-) -> Option<(Visit, Arc<Service>)> {
+async fn understand(worker: &Worker, arrival: Arrival) -> Option<(Visit, Arc<Service>)> {
+    let Arrival {
+        mut stream,
+        address,
+        // Until it is a visit, or has been answered.
+        place: _place,
+    } = arrival;
     let server = &worker.server;
     let mut sniffer = HelloSniffer::new(Limits::default());
     let mut read = Vec::new();
-    let sniffed = read_until(
-        &mut stream,
-        &mut read,
-        server.config.timeouts.header,
-        |bytes| sniffer.advance(bytes),
-    )
+    let sniffed = read_until(&mut stream, &mut read, server.timeouts().header, |bytes| {
+        sniffer.advance(bytes)
+    })
     .await;
     let hello = match sniffed {
         Ok(hello) => hello,
@@ -62,28 +67,20 @@ async fn understand(
         .server_name
         .as_deref()
         .and_then(|name| Authority::parse(name).ok());
-    let found = authority.as_ref().map_or(Found::Nothing, |name| {
-        server.registry.table().find(
-            Kind::Tls,
-            name.name().unwrap_or_default(),
-            name.first_label(),
-        )
-    });
+    let found = match &authority {
+        Some(name) => {
+            let host = name.name().unwrap_or_default();
+            server
+                .registry
+                .find(Kind::Tls, host, name.first_label())
+                .await
+        }
+        None => Found::Nothing,
+    };
     let refusal = match found {
         Found::Service(service) => {
-            let about = About {
-                local: stream.local_addr().unwrap_or(address),
-                visitor: address,
-                protocol: StreamProtocol::Tls,
-                form: Form::default(),
-                server_name: hello.server_name.map(String::into_boxed_str),
-                _counted: Counted::new(&server.metrics),
-            };
-            let visit = Visit {
-                stream,
-                head: read,
-                about: Box::new(about),
-            };
+            let mut visit = Visit::new(server, stream, read, address, StreamProtocol::Tls);
+            visit.about.server_name = hello.server_name.map(String::into_boxed_str);
             return Some((visit, service));
         }
         Found::Away => {

@@ -1,5 +1,8 @@
 //! Ports of UDP services: each visitor's address is a stream, on which datagrams go with their length in front. A visitor that is
 //! silent for a while is forgotten.
+//!
+//! Speed limits hold for datagrams too. One that would wait for longer than [`STALE`] is dropped: late datagrams are of no use, and
+//! whoever sends them finds his rate by their loss.
 
 use std::{
     cell::Cell,
@@ -11,6 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use link::Pacer;
 use net::{UdpSocket, WorkerHandle};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -18,7 +22,7 @@ use tokio::{
 };
 use tunnel::{StreamHeader, StreamProtocol};
 
-use crate::{ports::Port, session::Service, worker::Worker};
+use crate::{metrics::Metrics, ports::Port, session::Service, worker::Worker};
 
 /// Serves the socket on a worker that has a link of the service's client; moves when that changes.
 pub(crate) fn serve(workers: &[WorkerHandle], port: Arc<Port>, socket: std::net::UdpSocket) {
@@ -53,8 +57,43 @@ pub(crate) fn serve(workers: &[WorkerHandle], port: Arc<Port>, socket: std::net:
 type Visitors = HashMap<SocketAddr, Visitor>;
 
 struct Visitor {
-    datagrams: mpsc::Sender<Vec<u8>>,
+    datagrams: mpsc::Sender<Waiting>,
     heard_at: Rc<Cell<Instant>>,
+}
+
+/// A datagram that waits for its turn.
+struct Waiting {
+    since: Instant,
+    datagram: Vec<u8>,
+}
+
+impl Waiting {
+    fn new(datagram: Vec<u8>) -> Self {
+        Self {
+            since: Instant::now(),
+            datagram,
+        }
+    }
+}
+
+/// The next datagram when its turn has come; those that have waited for too long are dropped.
+async fn next(
+    queue: &mut mpsc::Receiver<Waiting>,
+    pacer: Option<&Pacer>,
+    metrics: &Metrics,
+) -> Option<Vec<u8>> {
+    loop {
+        let Waiting { since, datagram } = queue.recv().await?;
+        let Some(pacer) = pacer else {
+            return Some(datagram);
+        };
+        if since.elapsed() > STALE {
+            metrics.datagrams_dropped_total.add_one();
+            continue;
+        }
+        tokio::time::sleep_until(pacer.reserve(datagram.len()).into()).await;
+        return Some(datagram);
+    }
 }
 
 /// Returns the socket when the service's links are on another worker.
@@ -126,7 +165,7 @@ async fn run(
         visitor.heard_at.set(Instant::now());
         if visitor
             .datagrams
-            .try_send(buffer[..length].to_vec())
+            .try_send(Waiting::new(buffer[..length].to_vec()))
             .is_err()
         {
             metrics.datagrams_dropped_total.add_one();
@@ -165,7 +204,7 @@ async fn carry(
     socket: &std::rc::Weak<UdpSocket>,
     service: &Service,
     address: SocketAddr,
-    mut datagrams: mpsc::Receiver<Vec<u8>>,
+    mut datagrams: mpsc::Receiver<Waiting>,
     heard_at: &Cell<Instant>,
 ) -> io::Result<()> {
     let link = worker
@@ -191,7 +230,7 @@ async fn carry(
     let _open = metrics.streams_open.enter();
     let (mut from_link, mut to_link) = tokio::io::split(stream);
     let inward = async {
-        while let Some(datagram) = datagrams.recv().await {
+        while let Some(datagram) = next(&mut datagrams, service.upload.as_deref(), metrics).await {
             let length = u16::try_from(datagram.len()).map_err(io::Error::other)?;
             to_link
                 .write_all(&[&length.to_be_bytes(), datagram.as_slice()].concat())
@@ -200,6 +239,14 @@ async fn carry(
         // Forgotten for its silence, or the port is closed.
         Ok(())
     };
+    let send = async |datagram: &[u8]| {
+        let socket = socket.upgrade()?;
+        let _ = socket.send_to(datagram, address).await;
+        Some(())
+    };
+    // Under a limit they are read all the same: left on the link they would come later and later.
+    let pacer = service.download.as_deref();
+    let (waiting, mut queue) = mpsc::channel(QUEUE);
     let outward = async {
         let mut datagram = Vec::new();
         loop {
@@ -207,15 +254,26 @@ async fn carry(
             datagram.resize(length, 0);
             from_link.read_exact(&mut datagram).await?;
             heard_at.set(Instant::now());
-            let Some(socket) = socket.upgrade() else {
-                return Ok(());
-            };
-            let _ = socket.send_to(&datagram, address).await;
+            if pacer.is_none() {
+                if send(&datagram).await.is_none() {
+                    return Ok(());
+                }
+            } else if waiting.try_send(Waiting::new(datagram.clone())).is_err() {
+                metrics.datagrams_dropped_total.add_one();
+            }
+        }
+    };
+    let paced = async {
+        while let Some(datagram) = next(&mut queue, pacer, metrics).await {
+            if send(&datagram).await.is_none() {
+                return;
+            }
         }
     };
     tokio::select! {
         ended = inward => ended,
         ended = outward => ended,
+        () = paced => Ok(()),
     }
 }
 
@@ -223,4 +281,6 @@ async fn carry(
 const IDLE: Duration = Duration::from_secs(90);
 /// Datagrams of one visitor that wait for the link; more are lost, as on any path.
 const QUEUE: usize = 64;
+/// What a datagram may wait for its turn under a speed limit: about what buffers on a path of the internet hold.
+const STALE: Duration = Duration::from_millis(300);
 const MOST_VISITORS: usize = 16_384;

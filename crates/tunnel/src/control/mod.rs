@@ -42,6 +42,7 @@ const SERVICES_ANSWER: u8 = 2;
 const DRAIN: u8 = 3;
 const GOODBYE: u8 = 4;
 const NOTICE: u8 = 5;
+const LEAVE: u8 = 6;
 
 /// A control message.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,6 +57,8 @@ pub enum ControlMessage {
     Goodbye(Goodbye),
     /// Server to client: a word to the user.
     Notice(Notice),
+    /// Client to server: open no more streams on this link, and end it when those that run have ended.
+    Leave,
 }
 
 /// The two ends of a link.
@@ -99,6 +102,7 @@ impl ControlMessage {
                 tlv::put(&mut out, 1, &[notice.level.into()]);
                 tlv::put_text(&mut out, 2, &notice.text);
             }
+            Self::Leave => out.push(LEAVE),
         }
         if out.len() > MAX_CONTROL {
             Err(DecodeError::TooLong)
@@ -116,7 +120,7 @@ impl ControlMessage {
             return Err(DecodeError::TooLong);
         }
         let (&kind, rest) = bytes.split_first().ok_or(DecodeError::Truncated)?;
-        if !(SERVICES..=NOTICE).contains(&kind) {
+        if !(SERVICES..=LEAVE).contains(&kind) {
             return Ok(None);
         }
         let fields = Fields::parse(rest)?;
@@ -134,6 +138,7 @@ impl ControlMessage {
                 code: number("code")?.into(),
                 message: tlv::text(fields, 2, "message")?,
             }),
+            LEAVE => Self::Leave,
             _ => {
                 let [level] = fields.array(1, "level")?;
                 Self::Notice(Notice {
@@ -148,7 +153,7 @@ impl ControlMessage {
     #[must_use]
     pub fn sender(&self) -> Option<Role> {
         match self {
-            Self::Services(_) => Some(Role::Client),
+            Self::Services(_) | Self::Leave => Some(Role::Client),
             Self::ServicesAnswer(_) | Self::Drain(_) | Self::Notice(_) => Some(Role::Server),
             Self::Goodbye(_) => None,
         }

@@ -1,14 +1,14 @@
 //! The client's side of the handshake: sends magic and Hello, answers the Challenge with a proof, checks the server's.
 
 use super::{
-    inbox::{Frame, Inbox},
+    inbox::{Frame, Inbox, malformed},
     messages::{self, ACCEPT, Accept, CHALLENGE, Challenge, Hello, REJECT},
     types::{Features, Grant, TransportKind, VersionRange, Windows},
 };
 use crate::{
     ClientId, MAGIC, Name, Rejection, SessionId,
     auth::{ChannelBinding, Key, Nonce, Secret, Transcript},
-    error::{DecodeError, HandshakeError},
+    error::HandshakeError,
     text::snippet,
 };
 
@@ -233,12 +233,7 @@ struct AwaitChallenge {
 impl AwaitChallenge {
     /// Proves the secret over everything said so far.
     fn on_challenge(mut self, frame: &Frame) -> Result<(AwaitAccept, Vec<u8>), HandshakeError> {
-        if frame.kind() != CHALLENGE {
-            return Err(HandshakeError::Unexpected {
-                got: frame.kind(),
-                expected: "Challenge",
-            });
-        }
+        frame.must_be(CHALLENGE, "Challenge")?;
         let challenge = frame
             .fields()
             .and_then(Challenge::decode)
@@ -278,12 +273,7 @@ struct AwaitAccept {
 impl AwaitAccept {
     /// Checks the server's proof, then believes the grant.
     fn on_accept(mut self, frame: &Frame) -> Result<ClientEstablished, HandshakeError> {
-        if frame.kind() != ACCEPT {
-            return Err(HandshakeError::Unexpected {
-                got: frame.kind(),
-                expected: "Accept",
-            });
-        }
+        frame.must_be(ACCEPT, "Accept")?;
         let fields = frame.fields().map_err(malformed("Accept"))?;
         let server_proved =
             match Accept::split_proof(&frame.raw, fields).map_err(malformed("Accept"))? {
@@ -311,8 +301,4 @@ impl AwaitAccept {
             server_proved,
         })
     }
-}
-
-fn malformed(message: &'static str) -> impl FnOnce(DecodeError) -> HandshakeError {
-    move |error| HandshakeError::Malformed { message, error }
 }

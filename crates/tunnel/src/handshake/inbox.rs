@@ -26,6 +26,17 @@ impl Frame {
         self.raw.first().copied().unwrap_or_default()
     }
 
+    /// A message of another type is an error.
+    pub(super) fn must_be(&self, kind: u8, expected: &'static str) -> Result<(), HandshakeError> {
+        if self.kind() == kind {
+            return Ok(());
+        }
+        Err(HandshakeError::Unexpected {
+            got: self.kind(),
+            expected,
+        })
+    }
+
     /// Its fields.
     pub(super) fn fields(&self) -> Result<Fields<'_>, DecodeError> {
         Fields::parse(self.raw.get(HEAD..).unwrap_or_default())
@@ -106,4 +117,9 @@ impl Inbox {
         *input = rest;
         self.buffer.len() >= length
     }
+}
+
+/// What is wrong with the fields of `message`.
+pub(super) fn malformed(message: &'static str) -> impl FnOnce(DecodeError) -> HandshakeError {
+    move |error| HandshakeError::Malformed { message, error }
 }

@@ -2,14 +2,14 @@
 //! answers with Accept or Reject.
 
 use super::{
-    inbox::{Frame, Inbox},
+    inbox::{Frame, Inbox, malformed},
     messages::{self, Accept, Challenge, HELLO, Hello, PROOF},
     types::{BindingKind, ClientInfo, Features, Grant, VersionRange},
 };
 use crate::{
     RejectCode, Rejection,
     auth::{ChannelBinding, Key, Nonce, Proof, Transcript, TranscriptHash},
-    error::{AuthFailure, DecodeError, HandshakeError},
+    error::{AuthFailure, HandshakeError},
 };
 
 /// When a server admits links that are not bound to their channel.
@@ -337,12 +337,7 @@ struct AwaitHello {
 impl AwaitHello {
     /// Agrees on version, features and binding.
     fn on_hello(self, frame: &Frame) -> Result<(AwaitProof, Vec<u8>), HandshakeError> {
-        if frame.kind() != HELLO {
-            return Err(HandshakeError::Unexpected {
-                got: frame.kind(),
-                expected: "Hello",
-            });
-        }
+        frame.must_be(HELLO, "Hello")?;
         let fields = frame.fields().map_err(malformed("Hello"))?;
         let (ours, theirs) = (
             self.config.versions,
@@ -393,12 +388,7 @@ struct AwaitProof {
 
 impl AwaitProof {
     fn on_proof(mut self, frame: &Frame) -> Result<AwaitDecision, HandshakeError> {
-        if frame.kind() != PROOF {
-            return Err(HandshakeError::Unexpected {
-                got: frame.kind(),
-                expected: "Proof",
-            });
-        }
+        frame.must_be(PROOF, "Proof")?;
         let proof = frame
             .fields()
             .and_then(messages::decode_proof)
@@ -468,8 +458,4 @@ fn rejection_for(error: &HandshakeError) -> Option<Rejection> {
         }
         _ => None,
     }
-}
-
-fn malformed(message: &'static str) -> impl FnOnce(DecodeError) -> HandshakeError {
-    move |error| HandshakeError::Malformed { message, error }
 }

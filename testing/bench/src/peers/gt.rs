@@ -49,6 +49,7 @@ pub fn start(link: Link, http: bool, plan: &Plan<'_>, lab: &Lab, tools: &Tools) 
 
     let mut server = Line::new(&program).args([
         "server",
+        "--no-supervisor",
         "-addr",
         &plain.to_string(),
         "-id",
@@ -66,6 +67,7 @@ pub fn start(link: Link, http: bool, plan: &Plan<'_>, lab: &Lab, tools: &Tools) 
     ]);
     let mut client = Line::new(&program).args([
         "client",
+        "--no-supervisor",
         "-id",
         "id1",
         "-secret",

@@ -3,6 +3,7 @@
 pub mod bulk;
 pub mod idle;
 pub mod keystroke;
+pub mod proxy;
 pub mod relay;
 
 use std::path::PathBuf;

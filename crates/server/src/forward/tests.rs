@@ -1,0 +1,114 @@
+//! Moments that last microseconds in a running server, held still: what the counts say of a session's links is not what is there.
+
+use std::{
+    io::{ErrorKind, Read, Write},
+    net::TcpStream,
+    num::NonZeroUsize,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use tunnel::{HostPrefix, ServiceDecl, ServiceId, ServiceKind, SessionId};
+
+use crate::{
+    server::Server,
+    session::{Account, Session},
+};
+
+/// A server with two workers and a client with the prefix `web`, whose link is counted on worker 0 and is not there.
+fn scene() -> (Server, Arc<Session>) {
+    let config = config::Server {
+        listeners: config::Listeners {
+            plain: "127.0.0.1:0".parse().ok(),
+            ..config::Listeners::default()
+        },
+        workers: NonZeroUsize::new(2),
+        allow_any_client: true,
+        ..config::Server::default()
+    };
+    let server = Server::start(config).expect("a server");
+    let registry = &server.shared.registry;
+    let account = registry.account("web", || {
+        Account::new("web", config::Limits::default(), false)
+    });
+    let session = registry
+        .admit(&account, None, SessionId::from_bytes([1; 16]))
+        .expect("room");
+    session.place_link(0);
+    session.arrival_ended();
+    let declared = ServiceDecl {
+        host_prefix: HostPrefix::new("web").ok(),
+        ..ServiceDecl::new(ServiceId(1), ServiceKind::Http)
+    };
+    let results = registry.declare(&session, &[declared]);
+    assert!(results.iter().all(|result| result.result.is_ok()));
+    (server, session)
+}
+
+fn visitors(server: &Server) -> Vec<TcpStream> {
+    let address = server.shared.listeners[0].1;
+    let visit = |_| {
+        let mut visitor = TcpStream::connect(address).expect("accepts");
+        let request = b"GET / HTTP/1.1\r\nHost: web.test\r\n\r\n";
+        visitor.write_all(request).expect("sent");
+        visitor
+    };
+    // The kernel spreads them over the workers: that none comes to worker 1 is a matter of 2^-24.
+    (0..24).map(visit).collect()
+}
+
+/// The first bytes of an answer; `None` when there are none within `patience`.
+fn answer(visitor: &mut TcpStream, patience: Duration) -> Option<String> {
+    visitor
+        .set_read_timeout(Some(patience.max(Duration::from_millis(1))))
+        .expect("settable");
+    let mut said = [0; 256];
+    match visitor.read(&mut said) {
+        Ok(n) => Some(String::from_utf8_lossy(&said[..n]).into_owned()),
+        Err(error) => {
+            assert!(
+                matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut),
+                "{error}"
+            );
+            None
+        }
+    }
+}
+
+#[test]
+fn a_visitor_who_arrives_at_a_worker_just_after_its_link_died_waits_for_another() {
+    let (server, session) = scene();
+    // Visitors of worker 1 are sent to worker 0, which is busy until the link's death is written down.
+    let blocked = Duration::from_millis(500);
+    let busy = server.shared.handle(0).expect("worker 0");
+    let _ = busy.spawn(move || async move { std::thread::sleep(blocked) });
+    let mut visitors = visitors(&server);
+    std::thread::sleep(blocked / 2);
+    session.link_ended(0);
+    let until = Instant::now() + blocked + Duration::from_millis(700);
+    for visitor in &mut visitors {
+        let early = answer(visitor, until.saturating_duration_since(Instant::now()));
+        assert_eq!(early, None, "answered instead of waiting");
+    }
+    // No link comes, and then the client is gone: nobody waits any longer.
+    assert!(server.shared.registry.end_if_away(&session));
+    for visitor in &mut visitors {
+        let answer = answer(visitor, Duration::from_secs(2)).expect("an answer");
+        assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
+    }
+}
+
+#[test]
+fn a_visitor_of_a_link_that_is_counted_and_never_comes_is_answered_after_the_time_for_it() {
+    let (server, _session) = scene();
+    let began = Instant::now();
+    for visitor in &mut visitors(&server) {
+        let answer = answer(visitor, Duration::from_secs(6)).expect("an answer");
+        assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
+    }
+    let took = began.elapsed();
+    assert!(
+        took >= Duration::from_millis(2900) && took < Duration::from_secs(5),
+        "{took:?}"
+    );
+}
