@@ -15,9 +15,9 @@ pub enum FieldError {
     /// A line without a colon, or without a name before it.
     #[error("a line is no field")]
     NoField,
-    /// Space between name and colon (RFC 9112 §5.1).
+    /// Space or tab in a name, or between it and the colon (RFC 9112 §5.1).
     #[error("there is a space before a colon")]
-    SpaceBeforeColon,
+    SpaceInName,
     /// A byte that no field name may have.
     #[error("a field's name has a character that is not allowed")]
     Name,
@@ -104,6 +104,19 @@ impl RequestError {
             _ => 400,
         }
     }
+
+    /// The reason phrase that goes with [`status`](Self::status).
+    #[must_use]
+    pub const fn reason_phrase(self) -> &'static str {
+        match self.status() {
+            431 => "Request Header Fields Too Large",
+            414 => "URI Too Long",
+            505 => "HTTP Version Not Supported",
+            501 => "Not Implemented",
+            417 => "Expectation Failed",
+            _ => "Bad Request",
+        }
+    }
 }
 
 /// An answer that cannot be passed on: the visitor gets 502.
@@ -130,18 +143,21 @@ pub enum ResponseError {
     /// Connection names a field that the message cannot do without, or too many.
     #[error("the Connection field is not valid")]
     Connection,
-    /// 101 although no upgrade was asked for.
+    /// 101 although no upgrade was asked for, to another protocol than was asked for, or without saying to which.
     #[error("it switches protocols unasked")]
     UnaskedUpgrade,
+    /// More interim answers (1xx) than the limit.
+    #[error("there are too many interim answers")]
+    TooManyInterim,
 }
 
-/// A body that breaks its framing.
+/// A body that breaks its framing: the sender's fault. The connection it came on is of no use any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum BodyError {
-    /// No hexadecimal size, or one beyond 2^60.
+    /// No hexadecimal size of 1 to 15 digits, or something other than CRLF or `;` behind it.
     #[error("a chunk's size is not valid")]
     ChunkSize,
-    /// Chunk extensions with control characters or more of them than the limit.
+    /// Chunk extensions that are none, or more of them than the limit.
     #[error("a chunk's extension is not valid")]
     ChunkExtension,
     /// A chunk's data is not followed by CRLF.
@@ -150,4 +166,57 @@ pub enum BodyError {
     /// A trailer field.
     #[error("in the trailer: {0}")]
     Trailer(FieldError),
+    /// More than was allowed with [`BodyDecoder::set_limit`](crate::BodyDecoder::set_limit).
+    #[error("the body is too large")]
+    TooLarge,
+    /// The connection ended within it.
+    #[error("the body ends too early")]
+    Truncated,
+}
+
+impl BodyError {
+    /// The status to answer with, if it was a request's body. With a response's it is 502.
+    #[must_use]
+    pub const fn status(self) -> u16 {
+        match self {
+            Self::TooLarge => 413,
+            Self::Trailer(FieldError::TooLong | FieldError::TooMany) => 431,
+            _ => 400,
+        }
+    }
+}
+
+/// A mistake of the one who writes. Nothing was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum WriteError {
+    /// A field's name is no token.
+    #[error("the field's name is not valid")]
+    Name,
+    /// A field's value has control characters.
+    #[error("the field's value is not valid")]
+    Value,
+    /// The field is one that only the writer itself sets (Content-Length, Connection, …).
+    #[error("the field is not the caller's to set")]
+    NotYours,
+    /// The method is no token of at most 32 bytes.
+    #[error("the method is not valid")]
+    Method,
+    /// The target is neither a path, nor `*` with OPTIONS, nor host and port with CONNECT.
+    #[error("the request target is not valid")]
+    Target,
+    /// The host is no host and port.
+    #[error("the host is not valid")]
+    Host,
+    /// The reason phrase has control characters, or the status is not one for this.
+    #[error("the status or its reason is not valid")]
+    Status,
+    /// More body than the head said, or some where there is none.
+    #[error("there is more body than was said")]
+    TooMuchBody,
+    /// Less body than the head said, or the end of it within a chunk.
+    #[error("there is less body than was said")]
+    TooLittleBody,
+    /// This exchange cannot become a tunnel: it was not asked for, or the request's body is not complete.
+    #[error("the visitor did not ask for a tunnel")]
+    NoTunnel,
 }

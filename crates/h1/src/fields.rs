@@ -1,15 +1,18 @@
 //! The fields of a head: where they are, which of them matter to a proxy, and which do not travel on.
 
-use crate::{
-    error::FieldError,
-    token::{is_token, is_value, list, trim},
-};
+use std::ops::Range;
 
-/// Fields a proxy has to know.
+use crate::token::{is_token, list, looks_like, trim};
+
+/// Fields that mean something to a proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
 pub enum Known {
     /// Any other.
     Other,
+    /// A request's field whose name has `_` where one of these has `-`. Programs behind that hand fields on as variables take it for that one; it
+    /// does not travel on.
+    Lookalike,
     /// `Host`.
     Host,
     /// `Content-Length`.
@@ -24,49 +27,105 @@ pub enum Known {
     Upgrade,
     /// `TE`.
     Te,
-    /// `Expect`.
-    Expect,
     /// `Proxy-Authenticate`, `Proxy-Authorization`: between neighbours only.
     ProxyAuth,
-    /// `X-Forwarded-For`, `X-Forwarded-Proto`, `X-Forwarded-Host`, `X-Real-IP`, `Forwarded`: who the visitor is.
-    Forwarding,
-    /// `Date`.
-    Date,
     /// `HTTP2-Settings` (RFC 7540 §3.2.1): meant for this connection.
     Http2Settings,
+    /// `Expect`.
+    Expect,
+    /// `X-Forwarded-For`.
+    XForwardedFor,
+    /// `X-Forwarded-Proto`.
+    XForwardedProto,
+    /// `X-Forwarded-Host`.
+    XForwardedHost,
+    /// `X-Forwarded-Port`.
+    XForwardedPort,
+    /// `X-Real-IP`.
+    XRealIp,
+    /// `Forwarded` (RFC 7239).
+    Forwarded,
+    /// `Via`.
+    Via,
+    /// `Date`.
+    Date,
+    /// `Cookie`.
+    Cookie,
+    /// `Authorization`.
+    Authorization,
+    /// `User-Agent`.
+    UserAgent,
+    /// `Referer`.
+    Referer,
+    /// `Accept-Encoding`.
+    AcceptEncoding,
+    /// `Content-Encoding`.
+    ContentEncoding,
+    /// `Content-Type`.
+    ContentType,
+    /// `Server`.
+    Server,
+    /// `Location`.
+    Location,
+    /// `Set-Cookie`.
+    SetCookie,
 }
 
 impl Known {
+    /// Neither case nor `_` for `-` makes a difference.
     pub(crate) fn of(name: &[u8]) -> Self {
-        let is = |other: &[u8]| name.eq_ignore_ascii_case(other);
-        // By length first: most names are told apart by it alone.
-        match name.len() {
-            2 if is(b"te") => Self::Te,
-            4 if is(b"host") => Self::Host,
-            4 if is(b"date") => Self::Date,
-            6 if is(b"expect") => Self::Expect,
-            7 if is(b"upgrade") => Self::Upgrade,
-            9 if is(b"x-real-ip") || is(b"forwarded") => Self::Forwarding,
-            10 if is(b"connection") => Self::Connection,
-            10 if is(b"keep-alive") => Self::KeepAlive,
-            14 if is(b"content-length") => Self::ContentLength,
-            14 if is(b"http2-settings") => Self::Http2Settings,
-            15 if is(b"x-forwarded-for") => Self::Forwarding,
-            16 if is(b"x-forwarded-host") => Self::Forwarding,
-            16 if is(b"proxy-connection") => Self::KeepAlive,
-            17 if is(b"transfer-encoding") => Self::TransferEncoding,
-            17 if is(b"x-forwarded-proto") => Self::Forwarding,
-            18 if is(b"proxy-authenticate") => Self::ProxyAuth,
-            19 if is(b"proxy-authorization") => Self::ProxyAuth,
-            _ => Self::Other,
+        // By length and first letter: most names are told apart by those alone.
+        let (known, lower): (Self, &[u8]) = match (name.len(), name.first().map_or(0, |b| b | 0x20))
+        {
+            (2, b't') => (Self::Te, b"te"),
+            (3, b'v') => (Self::Via, b"via"),
+            (4, b'h') => (Self::Host, b"host"),
+            (4, b'd') => (Self::Date, b"date"),
+            (6, b'c') => (Self::Cookie, b"cookie"),
+            (6, b'e') => (Self::Expect, b"expect"),
+            (6, b's') => (Self::Server, b"server"),
+            (7, b'r') => (Self::Referer, b"referer"),
+            (7, b'u') => (Self::Upgrade, b"upgrade"),
+            (8, b'l') => (Self::Location, b"location"),
+            (9, b'f') => (Self::Forwarded, b"forwarded"),
+            (9, b'x') => (Self::XRealIp, b"x-real-ip"),
+            (10, b'c') => (Self::Connection, b"connection"),
+            (10, b'k') => (Self::KeepAlive, b"keep-alive"),
+            (10, b's') => (Self::SetCookie, b"set-cookie"),
+            (10, b'u') => (Self::UserAgent, b"user-agent"),
+            (12, b'c') => (Self::ContentType, b"content-type"),
+            (13, b'a') => (Self::Authorization, b"authorization"),
+            (14, b'c') => (Self::ContentLength, b"content-length"),
+            (14, b'h') => (Self::Http2Settings, b"http2-settings"),
+            (15, b'a') => (Self::AcceptEncoding, b"accept-encoding"),
+            (15, b'x') => (Self::XForwardedFor, b"x-forwarded-for"),
+            (16, b'c') => (Self::ContentEncoding, b"content-encoding"),
+            (16, b'p') => (Self::KeepAlive, b"proxy-connection"),
+            (16, b'x') if name[12] | 0x20 == b'h' => (Self::XForwardedHost, b"x-forwarded-host"),
+            (16, b'x') => (Self::XForwardedPort, b"x-forwarded-port"),
+            (17, b't') => (Self::TransferEncoding, b"transfer-encoding"),
+            (17, b'x') => (Self::XForwardedProto, b"x-forwarded-proto"),
+            (18, b'p') => (Self::ProxyAuth, b"proxy-authenticate"),
+            (19, b'p') => (Self::ProxyAuth, b"proxy-authorization"),
+            _ => return Self::Other,
+        };
+        if !looks_like(name, lower) {
+            Self::Other
+        } else if name.contains(&b'_') {
+            Self::Lookalike
+        } else {
+            known
         }
     }
 
-    /// Of this connection, not of the message: never passed on as it is.
-    pub(crate) const fn is_hop_by_hop(self) -> bool {
+    /// Whether it is of this connection and not of the message, or written by [`HeadWriter`](crate::HeadWriter) itself: never passed on as it is.
+    #[must_use]
+    pub const fn is_own(self) -> bool {
         matches!(
             self,
-            Self::ContentLength
+            Self::Lookalike
+                | Self::Host
+                | Self::ContentLength
                 | Self::TransferEncoding
                 | Self::Connection
                 | Self::KeepAlive
@@ -75,6 +134,24 @@ impl Known {
                 | Self::ProxyAuth
                 | Self::Http2Settings
         )
+    }
+
+    /// Whether it says who the visitor is and what it asked for: what a proxy at the edge must not take over from the visitor.
+    #[must_use]
+    pub const fn is_forwarding(self) -> bool {
+        matches!(
+            self,
+            Self::XForwardedFor
+                | Self::XForwardedProto
+                | Self::XForwardedHost
+                | Self::XForwardedPort
+                | Self::XRealIp
+                | Self::Forwarded
+        )
+    }
+
+    const fn bit(self) -> u32 {
+        1 << self as u8
     }
 }
 
@@ -93,7 +170,7 @@ pub(crate) struct Place {
 }
 
 /// A field in the bytes that its head was parsed from.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field<'b> {
     /// As it was sent.
     pub name: &'b [u8],
@@ -101,48 +178,76 @@ pub struct Field<'b> {
     pub value: &'b [u8],
     /// What it is to a proxy.
     pub known: Known,
-    pub(crate) raw: Option<&'b [u8]>,
 }
 
 /// The places of all fields; kept from message to message.
 #[derive(Debug, Default)]
-pub(crate) struct Places(Vec<Place>);
+pub(crate) struct Places {
+    list: Vec<Place>,
+    /// One bit per [`Known`]: what was there, and what was there more than once.
+    seen: u32,
+    repeated: u32,
+}
 
 impl Places {
     pub(crate) fn clear(&mut self) {
-        self.0.clear();
+        self.list.clear();
+        self.seen = 0;
+        self.repeated = 0;
     }
 
-    /// Reads one line that is not empty. `start` is its place in the head.
-    pub(crate) fn add(
-        &mut self,
-        start: usize,
-        line: &[u8],
-        limit: usize,
-    ) -> Result<Known, FieldError> {
-        let (name_len, value) = split(line)?;
-        if self.0.len() >= limit {
-            return Err(FieldError::TooMany);
-        }
-        let known = Known::of(&line[..name_len]);
-        let offset = value.as_ptr() as usize - line.as_ptr() as usize;
-        self.0.push(Place {
+    pub(crate) fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Gives back room beyond what a usual message needs.
+    pub(crate) fn shrink(&mut self) {
+        self.list.shrink_to(USUAL_FIELDS);
+    }
+
+    /// A line that was found good: its name begins at `start`, and its value ends at `end`.
+    pub(crate) fn add(&mut self, bytes: &[u8], start: usize, colon: usize, end: usize) {
+        let known = Known::of(&bytes[start..colon]);
+        let raw = &bytes[colon + 1..end];
+        let value = trim(raw);
+        // Behind the white space that `trim` took from the front; an empty value is at the end of it.
+        let skipped = raw
+            .iter()
+            .take_while(|byte| matches!(byte, b' ' | b'\t'))
+            .count();
+        self.repeated |= self.seen & known.bit();
+        self.seen |= known.bit();
+        self.list.push(Place {
             start: narrow(start),
-            name_len: narrow(name_len),
-            value: narrow(start + offset),
+            name_len: narrow(colon - start),
+            value: narrow(colon + 1 + skipped),
             value_len: narrow(value.len()),
             known,
             dropped: false,
-            canonical: line.get(name_len + 1) == Some(&b' ')
-                && offset == name_len + 2
-                && offset + value.len() == line.len(),
+            canonical: skipped == 1 && raw[0] == b' ' && value.len() + 1 == raw.len(),
         });
-        Ok(known)
+    }
+
+    pub(crate) fn has(&self, known: Known) -> bool {
+        self.seen & known.bit() != 0
+    }
+
+    pub(crate) fn has_several(&self, known: Known) -> bool {
+        self.repeated & known.bit() != 0
+    }
+
+    /// The value of the first field of a kind; costs nothing if there is none.
+    pub(crate) fn value<'b>(&self, known: Known, bytes: &'b [u8]) -> Option<&'b [u8]> {
+        if !self.has(known) {
+            return None;
+        }
+        let place = self.list.iter().find(|place| place.known == known)?;
+        Some(place.value(bytes))
     }
 
     pub(crate) fn view<'b>(&'b self, bytes: &'b [u8]) -> Fields<'b> {
         Fields {
-            places: &self.0,
+            places: self,
             bytes,
         }
     }
@@ -150,9 +255,12 @@ impl Places {
     /// Marks the fields that Connection names. `Err` if it names what the message cannot do without, or has too many names.
     pub(crate) fn apply_connection(&mut self, bytes: &[u8]) -> Result<Connection, ()> {
         let mut found = Connection::default();
+        if !self.has(Known::Connection) {
+            return Ok(found);
+        }
         let mut names = 0;
-        for index in 0..self.0.len() {
-            let place = self.0[index];
+        for index in 0..self.list.len() {
+            let place = self.list[index];
             if place.known != Known::Connection {
                 continue;
             }
@@ -182,7 +290,7 @@ impl Places {
         ) {
             return Err(());
         }
-        for place in &mut self.0 {
+        for place in &mut self.list {
             if place.name(bytes).eq_ignore_ascii_case(name) {
                 place.dropped = true;
             }
@@ -210,14 +318,21 @@ impl Place {
         &bytes[start..start + self.value_len as usize]
     }
 
-    fn field<'b>(&self, bytes: &'b [u8]) -> Field<'b> {
-        // With its CRLF.
+    /// The line with its CRLF, if it is as it would be written anew.
+    pub(crate) fn line(&self) -> Option<Range<usize>> {
         let end = (self.value + self.value_len) as usize + 2;
+        self.canonical.then_some(self.start as usize..end)
+    }
+
+    fn travels(&self) -> bool {
+        !self.dropped && !self.known.is_own()
+    }
+
+    pub(crate) fn field<'b>(&self, bytes: &'b [u8]) -> Field<'b> {
         Field {
             name: self.name(bytes),
             value: self.value(bytes),
             known: self.known,
-            raw: self.canonical.then(|| &bytes[self.start as usize..end]),
         }
     }
 }
@@ -225,42 +340,56 @@ impl Place {
 /// The fields of one head.
 #[derive(Clone, Copy, Debug)]
 pub struct Fields<'b> {
-    places: &'b [Place],
+    places: &'b Places,
     bytes: &'b [u8],
 }
 
 impl<'b> Fields<'b> {
     /// All fields as sent, in order.
     pub fn all(self) -> impl Iterator<Item = Field<'b>> {
-        self.places.iter().map(move |place| place.field(self.bytes))
-    }
-
-    /// Those that are of the message and not of the connection: without hop-by-hop fields and those that Connection names
-    /// (RFC 9110 §7.6.1). Framing fields are not among them: a writer sets its own.
-    pub fn end_to_end(self) -> impl Iterator<Item = Field<'b>> {
         self.places
+            .list
             .iter()
-            .filter(|place| !place.dropped && !place.known.is_hop_by_hop())
             .map(move |place| place.field(self.bytes))
     }
 
+    /// Those that are of the message and not of the connection: without hop-by-hop fields, those that Connection names (RFC 9110 §7.6.1), Host,
+    /// framing, and lookalikes of these.
+    pub fn end_to_end(self) -> impl Iterator<Item = Field<'b>> {
+        self.travelling().map(move |place| place.field(self.bytes))
+    }
+
+    pub(crate) fn travelling(self) -> impl Iterator<Item = &'b Place> {
+        self.places.list.iter().filter(|place| place.travels())
+    }
+
+    pub(crate) fn bytes(self) -> &'b [u8] {
+        self.bytes
+    }
+
     /// The values of one name, compared without case, in order.
-    pub fn values<'n>(self, name: &'n [u8]) -> impl Iterator<Item = &'b [u8]> + use<'b, 'n> {
-        self.places
-            .iter()
-            .filter(move |place| {
-                place.name_len as usize == name.len()
-                    && place.name(self.bytes).eq_ignore_ascii_case(name)
-            })
+    pub fn values(self, name: &[u8]) -> impl Iterator<Item = &'b [u8]> {
+        self.all()
+            .filter(move |field| field.name.eq_ignore_ascii_case(name))
+            .map(|field| field.value)
+    }
+
+    /// The values of one known field, in order.
+    pub fn known(self, known: Known) -> impl Iterator<Item = &'b [u8]> {
+        let list = if self.places.has(known) {
+            &self.places.list[..]
+        } else {
+            &[]
+        };
+        list.iter()
+            .filter(move |place| place.known == known)
             .map(move |place| place.value(self.bytes))
     }
 
-    /// The values of one known field.
-    pub fn known(self, known: Known) -> impl Iterator<Item = &'b [u8]> {
-        self.places
-            .iter()
-            .filter(move |place| place.known == known)
-            .map(move |place| place.value(self.bytes))
+    /// The first value of a known field.
+    #[must_use]
+    pub fn first(self, known: Known) -> Option<&'b [u8]> {
+        self.places.value(known, self.bytes)
     }
 
     /// How many there are.
@@ -272,36 +401,8 @@ impl<'b> Fields<'b> {
     /// Whether there are none.
     #[must_use]
     pub fn is_empty(self) -> bool {
-        self.places.is_empty()
+        self.len() == 0
     }
-}
-
-/// Name length and value of a field line.
-pub(crate) fn split(line: &[u8]) -> Result<(usize, &[u8]), FieldError> {
-    if let [b' ' | b'\t', ..] = line {
-        return Err(FieldError::Folded);
-    }
-    let colon = memchr::memchr(b':', line).ok_or(FieldError::NoField)?;
-    let name = &line[..colon];
-    if name.is_empty() {
-        return Err(FieldError::NoField);
-    }
-    if let [.., b' ' | b'\t'] = name {
-        return Err(FieldError::SpaceBeforeColon);
-    }
-    if !is_token(name) {
-        return Err(FieldError::Name);
-    }
-    let value = trim(&line[colon + 1..]);
-    if !is_value(value) {
-        let cr = value.contains(&b'\r');
-        return Err(if cr {
-            FieldError::BareCr
-        } else {
-            FieldError::Value
-        });
-    }
-    Ok((colon, value))
 }
 
 fn narrow(n: usize) -> u32 {
@@ -311,3 +412,5 @@ fn narrow(n: usize) -> u32 {
 
 /// Names in all Connection fields together: each is compared with every field.
 const MOST_NAMES: usize = 32;
+/// What most messages do with.
+const USUAL_FIELDS: usize = 16;

@@ -1,41 +1,79 @@
-//! HTTP/1.1 messages for a proxy (RFC 9112): heads are parsed strictly, bodies are followed without being copied, and what goes on is written
-//! anew, never relayed as it came.
-//!
-//! No sockets, no clock, no buffers: bytes are arguments, and what is found are places in them. The structs are made to be used again for
-//! every message of a connection, so that a request costs no allocation.
+//! HTTP/1.1 codec for a proxy: heads, body framing, re-serialising, and the states of an exchange. Sans-IO: no socket, no
+//! clock, no task.
 //!
 //! ```text
-//! visitor's bytes ─► RequestHead::parse ─► Request ─► HeadWriter ─► upstream
-//!                      │ Asked, Framing        Decoder ─► pieces ─►
-//!                      ▼
-//! upstream's bytes ─► ResponseHead::parse ─► Response ─► HeadWriter ─► visitor
-//!                      Framing                 Decoder ─► pieces ─►
+//!   visitor's bytes ─► RequestHead ─► Visitor::begin ─┬─► RequestBody ───── relay ─────► RequestWriter ─┐
+//!                                                     └─► Responder ┐                                   ├─► upstream's bytes
+//!                                          Upstream::send ◄─────────┘──► HeadWriter ────────────────────┘
+//!                                                    │
+//!   upstream's bytes ─► ResponseHead ─► Awaiting::answer ─┬─► Responder::forward ─► HeadWriter ────┬─► visitor's bytes
+//!                                                         └─► ResponseBody ── relay ─► ResponseWriter ┘
 //! ```
 //!
-//! What a body means depends on the request it answers: a [`ResponseHead`] cannot be parsed without the [`Asked`] of its request, and a
-//! [`Decoder`] comes from a parsed head. So an answer cannot be framed by the wrong request.
+//! # Call order
 //!
-//! Strictness is the point: whatever two programs are known to read differently is refused (see [`RequestError`], [`ResponseError`],
-//! [`BodyError`]). What passes means the same to every origin.
+//! 1. Collect what arrives in one buffer and show [`RequestHead::parse`] all of it, each time it has grown, until it says how long the head
+//!    is. The head is a struct that is used again for each request of a connection: it holds positions, [`Request`] is the view of them
+//!    in the buffer, and neither allocates once the struct has grown to what is usual.
+//! 2. [`Visitor::begin`] turns the request into its body and the right to answer it.
+//! 3. [`Upstream::send`] writes the request with what belongs to it; [`HeadWriter::copy`] and [`HeadWriter::field`] write its fields.
+//!    The writer takes the whole head; bodies are passed on with [`BodyEncoder::relay`], or [`BodyEncoder::relay_into`] if they are small.
+//! 4. [`ResponseHead::parse`] and [`Awaiting::answer`] give back what was sent with the request; [`Responder::forward`] writes the answer.
+//! 5. [`ResponseWriter::finish`] and [`ResponseBody::finish`] say whether the two connections can go on.
+//!
+//! A request cannot be answered twice, nor with another's answer, nor be begun before the one before it was answered: each of these would
+//! need a value that the step before has consumed.
+//!
+//! # What is refused
+//!
+//! Whatever two programs may read in two ways is refused, not repaired: see [`RequestError`], [`ResponseError`], [`BodyError`]. What
+//! is accepted is written anew: framing, Host, Connection and Upgrade are always the writer's own, fields of the connection do not travel on
+//! ([`Fields::end_to_end`]), chunk extensions are dropped, trailers are kept but for those that come too late.
+//!
+//! # Bounds
+//!
+//! Every byte is looked at a constant number of times, however the input was split. What a peer can make this crate keep is: one position per field
+//! ([`Limits::fields`]) and the trailers of a body ([`Limits::trailers`]). Time limits are the caller's.
 //!
 //! ```
-//! use h1::{HeadWriter, Limits, RequestHead};
+//! use h1::*;
 //!
-//! let bytes = b"GET /a HTTP/1.1\r\nHost: example.com\r\nConnection: close, x-secret\r\nX-Secret: 1\r\nAccept: */*\r\n\r\n";
-//! let mut head = RequestHead::default();
-//! let length = head.parse(bytes, &Limits::default())?;
-//! assert_eq!(length, Some(bytes.len()));
-//! let request = head.view(bytes);
-//! assert_eq!((request.method(), request.path(), request.host()), (&b"GET"[..], &b"/a"[..], &b"example.com"[..]));
-//! assert!(!request.keep_alive());
+//! let limits = Limits::default();
+//! let (mut request_head, mut response_head) = (RequestHead::default(), ResponseHead::default());
+//! let (visitor, upstream) = (Visitor::new(&limits), Upstream::new(&limits));
+//! let (mut to_upstream, mut to_visitor) = (Vec::new(), Vec::new());
 //!
-//! let mut out = Vec::new();
-//! let mut writer = HeadWriter::request(&mut out, request.method(), request.target());
-//! writer.copy_fields(request.fields(), |_| true);
-//! writer.field(b"X-Real-IP", b"192.0.2.1");
-//! writer.finish(request.framing());
-//! assert_eq!(out, b"GET /a HTTP/1.1\r\nHost: example.com\r\nAccept: */*\r\nX-Real-IP: 192.0.2.1\r\n\r\n");
-//! # Ok::<(), h1::RequestError>(())
+//! let asked = b"POST /a?b HTTP/1.1\r\nHost: example.com\r\nConnection: x-hop\r\nX-Hop: 1\r\nContent-Length: 2\r\n\r\nhi";
+//! let len = request_head.parse(asked, &limits)?.expect("a whole head");
+//! let request = request_head.view(asked).expect("a whole head");
+//! let (mut request_body, responder) = visitor.begin(request);
+//! let mut head = upstream.send(&RequestLine::of(request), responder, &mut to_upstream);
+//! head.copy(request.fields(), |field| !field.known.is_forwarding());
+//! head.field(b"X-Real-IP", b"192.0.2.1")?;
+//! let mut sent = head.finish();
+//! let moved = sent.body.encoder().relay_into(request_body.decoder(), &asked[len..], &mut to_upstream)?;
+//! assert!(moved.end);
+//! assert_eq!(
+//!     to_upstream,
+//!     b"POST /a?b HTTP/1.1\r\nHost: example.com\r\nContent-Length: 2\r\nX-Real-IP: 192.0.2.1\r\n\r\nhi"
+//! );
+//!
+//! let answered = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nyo\r\n0\r\n\r\n";
+//! let len = response_head.parse(answered, &limits)?.expect("a whole head");
+//! let response = response_head.view(answered).expect("a whole head");
+//! let Ok(Answer::Final { mut body, payload: responder }) = sent.awaiting.answer(response) else {
+//!     panic!("an answer");
+//! };
+//! let mut head = responder.forward(&request_body, response, &mut to_visitor)?;
+//! head.copy(response.fields(), |_| true);
+//! let mut writer = head.finish();
+//! let moved = writer.encoder().relay_into(body.decoder(), &answered[len..], &mut to_visitor)?;
+//! assert_eq!(to_visitor, answered);
+//!
+//! let leftover = answered.len() - len - moved.consumed;
+//! assert!(body.finish(sent.body, leftover).is_some(), "the upstream's connection can be used again");
+//! assert!(matches!(writer.finish(request_body), Next::Idle(_)), "the visitor may send its next request");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
 mod body;
@@ -44,15 +82,22 @@ mod fields;
 mod lines;
 mod request;
 mod response;
+mod scan;
 mod target;
 mod token;
+mod upstream;
+mod visitor;
 mod write;
 
-pub use body::{Decoder, Framing, Piece};
-pub use error::{BodyError, FieldError, RequestError, ResponseError};
+pub use body::{
+    BodyDecoder, BodyEncoder, Decoded, Framing, Mark, Moved, RelayError, Relayed, Trailers,
+};
+pub use error::{BodyError, FieldError, RequestError, ResponseError, WriteError};
 pub use fields::{Field, Fields, Known};
 pub use lines::Limits;
-pub use request::{Asked, Request, RequestHead};
+pub use request::{Request, RequestHead};
 pub use response::{Response, ResponseHead};
 pub use token::Version;
-pub use write::{HeadWriter, write_chunk_header};
+pub use upstream::{Answer, Awaiting, RequestLine, RequestWriter, ResponseBody, Sent, Upstream};
+pub use visitor::{Drain, Drained, Next, RequestBody, Responder, ResponseWriter, Tunnel, Visitor};
+pub use write::HeadWriter;

@@ -1,8 +1,13 @@
-//! Lines of a head as they arrive: each byte is looked at once, however small the pieces are that it comes in.
+//! Field lines as they arrive: each byte is looked at once, however small the pieces are that it comes in, and a byte that breaks a
+//! rule is refused when it comes, not when its line or head is complete.
 
-use crate::error::FieldError;
+use crate::{
+    error::FieldError,
+    fields::Places,
+    scan::{token_end, value_end},
+};
 
-/// What a message may have.
+/// What a message may have. All of it bounds memory or work; time is bounded by the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Start line and fields together, with their line ends, in bytes.
@@ -11,54 +16,102 @@ pub struct Limits {
     pub fields: usize,
     /// Length of a request target in bytes.
     pub target: usize,
+    /// Extensions of one chunk, in bytes.
+    pub chunk_extension: usize,
+    /// Extensions of all chunks of one body together, in bytes: they cost work and carry nothing.
+    pub chunk_extensions: usize,
+    /// All trailer lines of a body, in bytes with their line ends.
+    pub trailers: usize,
+    /// How much of a request's body is read and thrown away after an early answer, in bytes, before the connection is closed instead.
+    pub drain: u64,
+    /// Requests on one visitor's connection, after which it is closed.
+    pub requests: u64,
+    /// Interim answers (1xx) to one request.
+    pub interim: u32,
 }
 
 impl Default for Limits {
-    /// 16 KiB, 100 fields, and a target of 8 KiB.
+    /// 16 KiB of head, 100 fields, 8 KiB of target, 256 bytes of extension per chunk and 16 KiB per body, 8 KiB of trailers, 64 KiB
+    /// drained, a million requests, 32 interim answers.
     fn default() -> Self {
         Self {
             head: 16 << 10,
             fields: 100,
             target: 8 << 10,
+            chunk_extension: 256,
+            chunk_extensions: 16 << 10,
+            trailers: 8 << 10,
+            drain: 64 << 10,
+            requests: 1_000_000,
+            interim: 32,
         }
     }
 }
 
-/// How far a head has been read.
+/// How far the fields of a head have been read.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Progress {
+pub(crate) struct Lines {
     /// Where the line begins that is not complete.
-    pub(crate) line: usize,
-    /// Up to here no line end was found.
-    searched: usize,
+    line: usize,
+    /// Bytes before this were looked at.
+    at: usize,
+    /// Where the colon of this line is; 0 until it was found, for no field begins at 0.
+    colon: usize,
 }
 
-impl Progress {
-    /// The next line without its CRLF, or `None` until it has all arrived.
-    pub(crate) fn next<'b>(
-        &mut self,
-        bytes: &'b [u8],
-        limits: &Limits,
-    ) -> Result<Option<(usize, &'b [u8])>, FieldError> {
-        let from = self.searched.max(self.line);
-        let Some(found) = memchr::memchr(b'\n', &bytes[from..]) else {
-            self.searched = bytes.len();
-            if bytes.len() >= limits.head {
-                return Err(FieldError::TooLong);
-            }
-            return Ok(None);
-        };
-        let end = from + found;
-        if end >= limits.head {
-            return Err(FieldError::TooLong);
+impl Lines {
+    pub(crate) fn starting_at(at: usize) -> Self {
+        Self {
+            line: at,
+            at,
+            colon: 0,
         }
-        let start = self.line;
-        let line = &bytes[start..end];
-        let Some(line) = line.strip_suffix(b"\r") else {
-            return Err(FieldError::BareLf);
-        };
-        self.line = end + 1;
-        self.searched = end + 1;
-        Ok(Some((start, line)))
+    }
+
+    /// Reads all lines that are there into `places`. The length of the head once it is complete.
+    pub(crate) fn read(
+        &mut self,
+        bytes: &[u8],
+        places: &mut Places,
+        limit: usize,
+    ) -> Result<Option<usize>, FieldError> {
+        loop {
+            if self.colon == 0 {
+                if self.at == self.line {
+                    match bytes.get(self.at..).unwrap_or_default() {
+                        [] | [b'\r'] => return Ok(None),
+                        [b'\r', b'\n', ..] => return Ok(Some(self.at + 2)),
+                        [b'\r', ..] => return Err(FieldError::BareCr),
+                        [b' ' | b'\t', ..] => return Err(FieldError::Folded),
+                        _ if places.len() >= limit => return Err(FieldError::TooMany),
+                        _ => {}
+                    }
+                }
+                let end = token_end(bytes, self.at);
+                match bytes.get(end) {
+                    None => {
+                        self.at = end;
+                        return Ok(None);
+                    }
+                    Some(b':') if end > self.line => self.colon = end,
+                    Some(b':' | b'\r') => return Err(FieldError::NoField),
+                    Some(b'\n') => return Err(FieldError::BareLf),
+                    Some(b' ' | b'\t') => return Err(FieldError::SpaceInName),
+                    Some(_) => return Err(FieldError::Name),
+                }
+                self.at = end + 1;
+            }
+            let end = value_end(bytes, self.at);
+            self.at = end;
+            match bytes.get(end..).unwrap_or_default() {
+                [] | [b'\r'] => return Ok(None),
+                [b'\r', b'\n', ..] => {}
+                [b'\r', ..] => return Err(FieldError::BareCr),
+                [b'\n', ..] => return Err(FieldError::BareLf),
+                _ => return Err(FieldError::Value),
+            }
+            places.add(bytes, self.line, self.colon, end);
+            *self = Self::starting_at(end + 2);
+        }
     }
 }

@@ -3,54 +3,22 @@
 use std::ops::Range;
 
 use crate::{
-    body::{Decoder, Framing},
+    body::Framing,
     error::{FieldError, RequestError},
     fields::{Fields, Known, Places},
-    lines::{Limits, Progress},
+    lines::{Limits, Lines},
+    scan::{target_end, token_end},
     target::{self, Form, Host, Parts},
-    token::{self, Version, is_token, is_token_prefix, list},
+    token::{self, Version, is_token, list},
 };
-
-/// What an answer's meaning depends on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Asked {
-    pub(crate) head_only: bool,
-    pub(crate) connect: bool,
-    pub(crate) upgrade: bool,
-}
-
-impl Asked {
-    /// For a request that did not come as HTTP/1. `upgrade`: whether 101 may answer it.
-    #[must_use]
-    pub fn new(method: &[u8], upgrade: bool) -> Self {
-        Self {
-            head_only: method == b"HEAD",
-            connect: method == b"CONNECT",
-            upgrade,
-        }
-    }
-
-    /// The same without the wish to upgrade, for when it was not passed on.
-    #[must_use]
-    pub const fn without_upgrade(self) -> Self {
-        Self {
-            upgrade: false,
-            ..self
-        }
-    }
-
-    /// Whether the request was HEAD.
-    #[must_use]
-    pub const fn is_head(self) -> bool {
-        self.head_only
-    }
-}
 
 /// The parser and what it found; made once per connection and used for each of its requests.
 #[derive(Debug, Default)]
 pub struct RequestHead {
-    progress: Progress,
     stage: Stage,
+    /// Bytes of the start line that were looked at.
+    at: usize,
+    lines: Lines,
     method: Range<usize>,
     target: Range<usize>,
     parts: Parts,
@@ -62,12 +30,14 @@ pub struct RequestHead {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Stage {
-    /// An empty line may come first (RFC 9112 §2.2).
     #[default]
-    MaybeEmpty,
-    RequestLine,
+    Start,
+    Method,
+    Target,
+    Version,
     Fields,
-    Done,
+    Done(usize),
+    Failed(RequestError),
 }
 
 /// What the whole head says.
@@ -83,89 +53,170 @@ struct Facts {
 impl RequestHead {
     /// Forgets the last request; the room it needed is kept.
     pub fn clear(&mut self) {
-        self.progress = Progress::default();
-        self.stage = Stage::MaybeEmpty;
+        self.stage = Stage::Start;
         self.places.clear();
         self.facts = Facts::default();
+        self.parts = Parts::default();
+        self.method = 0..0;
+        self.target = 0..0;
         self.host = 0..0;
     }
 
+    /// Gives back room that only an unusual request needed: for connections that fall idle.
+    pub fn shrink(&mut self) {
+        self.places.shrink();
+    }
+
     /// Reads on. `bytes` are all that arrived since the request began; what was looked at is not looked at again. `Some` length of the head when
-    /// it is complete, `None` if more is needed. After `Some` or an error, call [`RequestHead::clear`] before the next request.
+    /// it is complete, `None` if more is needed. After `Some`, call [`RequestHead::clear`] before the next request; until then, and after an
+    /// error, the answer stays the same.
     ///
     /// # Errors
-    /// As soon as a complete line breaks a rule; the start of the first line is checked before it is complete, so that other protocols
-    /// are not waited for. At the latest when the head reaches its limit.
+    /// As soon as a byte breaks a rule, at the latest when the head reaches its limit. [`RequestError::Http2`] is a result of its own: the bytes
+    /// begin with the whole preface of HTTP/2, and belong to another codec.
     pub fn parse(&mut self, bytes: &[u8], limits: &Limits) -> Result<Option<usize>, RequestError> {
+        match self.stage {
+            Stage::Done(len) => return Ok(Some(len)),
+            Stage::Failed(error) => return Err(error),
+            _ => {}
+        }
+        let within = &bytes[..bytes.len().min(limits.head)];
+        let mut result = self.read(within, limits);
+        if result == Ok(None) && bytes.len() >= limits.head {
+            result = Err(if self.stage == Stage::Fields {
+                RequestError::Field(FieldError::TooLong)
+            } else {
+                RequestError::TargetTooLong
+            });
+        }
+        match result {
+            Ok(Some(len)) => self.stage = Stage::Done(len),
+            Err(error) => self.stage = Stage::Failed(error),
+            Ok(None) => {}
+        }
+        result
+    }
+
+    /// The request in the bytes it was parsed from (at least its head; what follows does not matter). `None` until it is complete.
+    #[must_use]
+    pub fn view<'b>(&'b self, bytes: &'b [u8]) -> Option<Request<'b>> {
+        let Stage::Done(len) = self.stage else {
+            return None;
+        };
+        let bytes = bytes.get(..len)?;
+        Some(Request { head: self, bytes })
+    }
+
+    fn read(&mut self, bytes: &[u8], limits: &Limits) -> Result<Option<usize>, RequestError> {
         loop {
-            let Some((start, line)) = self.progress.next(bytes, limits)? else {
-                if matches!(self.stage, Stage::MaybeEmpty | Stage::RequestLine) {
-                    check_start(&bytes[self.progress.line..], limits)?;
-                }
-                return Ok(None);
-            };
-            match self.stage {
-                Stage::MaybeEmpty if line.is_empty() => self.stage = Stage::RequestLine,
-                Stage::MaybeEmpty | Stage::RequestLine => {
-                    self.request_line(start, line, limits)?;
-                    self.stage = Stage::Fields;
-                }
-                Stage::Fields if line.is_empty() => {
-                    self.stage = Stage::Done;
-                    let end = self.progress.line;
-                    self.check(&bytes[..end])?;
-                    return Ok(Some(end));
-                }
+            let more = match self.stage {
+                Stage::Start => self.start(bytes)?,
+                Stage::Method => self.method(bytes)?,
+                Stage::Target => self.target(bytes, limits)?,
+                Stage::Version => self.version(bytes)?,
                 Stage::Fields => {
-                    self.places.add(start, line, limits.fields)?;
+                    let len = self.lines.read(bytes, &mut self.places, limits.fields)?;
+                    if let Some(len) = len {
+                        self.check(&bytes[..len])?;
+                    }
+                    return Ok(len);
                 }
-                Stage::Done => return Ok(Some(start)),
+                Stage::Done(_) | Stage::Failed(_) => return Ok(None),
+            };
+            if !more {
+                return Ok(None);
             }
         }
     }
 
-    /// The request in the bytes it was parsed from (at least its head).
-    #[must_use]
-    pub fn view<'b>(&'b self, bytes: &'b [u8]) -> Request<'b> {
-        Request { head: self, bytes }
+    /// One empty line may come first (RFC 9112 §2.2).
+    fn start(&mut self, bytes: &[u8]) -> Result<bool, RequestError> {
+        let start = match bytes {
+            [b'\r', b'\n', ..] => 2,
+            [] | [b'\r'] => return Ok(false),
+            [b'\r', ..] => return Err(FieldError::BareCr.into()),
+            _ => 0,
+        };
+        let begun = bytes.len().min(PREFACE.len());
+        if start == 0 && bytes[0] == PREFACE[0] && bytes[..begun] == PREFACE[..begun] {
+            return if begun == PREFACE.len() {
+                Err(RequestError::Http2)
+            } else {
+                Ok(false)
+            };
+        }
+        self.at = start;
+        self.method = start..start;
+        self.stage = Stage::Method;
+        Ok(true)
     }
 
-    fn request_line(
-        &mut self,
-        start: usize,
-        line: &[u8],
-        limits: &Limits,
-    ) -> Result<(), RequestError> {
-        if line == b"PRI * HTTP/2.0" {
-            return Err(RequestError::Http2);
-        }
-        let mut words = line.split(|byte| *byte == b' ');
-        let (Some(method), Some(target), Some(version), None) =
-            (words.next(), words.next(), words.next(), words.next())
-        else {
-            return Err(RequestError::RequestLine);
-        };
-        if method.len() > MOST_METHOD || !is_token(method) {
+    fn method(&mut self, bytes: &[u8]) -> Result<bool, RequestError> {
+        let end = token_end(bytes, self.at);
+        self.at = end;
+        self.method.end = end;
+        if self.method.len() > MOST_METHOD {
             return Err(RequestError::Method);
         }
-        self.version = match version {
-            b"HTTP/1.1" => Version::Http11,
-            b"HTTP/1.0" => Version::Http10,
-            [b'H', b'T', b'T', b'P', b'/', major, b'.', minor]
-                if major.is_ascii_digit() && minor.is_ascii_digit() =>
-            {
-                return Err(RequestError::Version);
+        match bytes.get(end) {
+            None => Ok(false),
+            Some(b' ') if !self.method.is_empty() => {
+                self.at = end + 1;
+                self.target = self.at..self.at;
+                self.stage = Stage::Target;
+                Ok(true)
             }
-            _ => return Err(RequestError::RequestLine),
-        };
-        if target.len() > limits.target {
+            Some(b'\n') => Err(FieldError::BareLf.into()),
+            Some(b'\r') => Err(RequestError::RequestLine),
+            Some(_) => Err(RequestError::Method),
+        }
+    }
+
+    fn target(&mut self, bytes: &[u8], limits: &Limits) -> Result<bool, RequestError> {
+        let longest = self.target.start.saturating_add(limits.target);
+        let end = target_end(
+            &bytes[..bytes.len().min(longest.saturating_add(1))],
+            self.at,
+        );
+        self.at = end;
+        self.target.end = end;
+        if end > longest {
             return Err(RequestError::TargetTooLong);
         }
+        match bytes.get(end) {
+            None => Ok(false),
+            Some(b' ') if !self.target.is_empty() => {
+                self.at = end + 1;
+                self.stage = Stage::Version;
+                Ok(true)
+            }
+            Some(b'\n') => Err(FieldError::BareLf.into()),
+            Some(b' ' | b'\r') => Err(RequestError::RequestLine),
+            Some(_) => Err(RequestError::Target),
+        }
+    }
+
+    fn version(&mut self, bytes: &[u8]) -> Result<bool, RequestError> {
+        let rest = &bytes[self.at..];
+        self.version = match rest {
+            [b'H', b'T', b'T', b'P', b'/', b'1', b'.', b'1', ..] => Version::Http11,
+            [b'H', b'T', b'T', b'P', b'/', b'1', b'.', b'0', ..] => Version::Http10,
+            _ if !is_version_prefix(rest) => return Err(RequestError::RequestLine),
+            _ if rest.len() >= VERSION_LEN => return Err(RequestError::Version),
+            _ => return Ok(false),
+        };
+        match &rest[VERSION_LEN..] {
+            [] | [b'\r'] => return Ok(false),
+            [b'\r', b'\n', ..] => {}
+            [b'\r', ..] => return Err(FieldError::BareCr.into()),
+            [b'\n', ..] => return Err(FieldError::BareLf.into()),
+            _ => return Err(RequestError::RequestLine),
+        }
+        let (method, target) = (&bytes[self.method.clone()], &bytes[self.target.clone()]);
         self.parts = target::parse(method, target).ok_or(RequestError::Target)?;
-        self.method = start..start + method.len();
-        let target_start = self.method.end + 1;
-        self.target = target_start..target_start + target.len();
-        Ok(())
+        self.lines = Lines::starting_at(self.at + VERSION_LEN + 2);
+        self.stage = Stage::Fields;
+        Ok(true)
     }
 
     fn check(&mut self, bytes: &[u8]) -> Result<(), RequestError> {
@@ -175,12 +226,20 @@ impl RequestHead {
             .places
             .apply_connection(bytes)
             .map_err(|()| RequestError::Connection)?;
-        let fields = self.places.view(bytes);
         let http11 = self.version == Version::Http11;
+        let has_body = !matches!(self.facts.framing, Framing::None | Framing::Length(0));
         self.facts.keep_alive = !connection.close && (http11 || connection.keep_alive);
+        // An upgrade behind a body would have to wait for it (RFC 9110 §7.8): as good as not asked for. h2c is never agreed to: it would take the
+        // connection out of the hands of whoever checks requests.
         self.facts.upgrade = http11
             && connection.upgrade
-            && fields.known(Known::Upgrade).any(|value| !value.is_empty());
+            && !has_body
+            && !self.places.has_several(Known::Upgrade)
+            && self
+                .places
+                .value(Known::Upgrade, bytes)
+                .is_some_and(is_protocol);
+        let fields = self.places.view(bytes);
         self.facts.accepts_trailers = fields
             .known(Known::Te)
             .flat_map(list)
@@ -190,56 +249,46 @@ impl RequestHead {
                 return Err(RequestError::Expect);
             }
             // RFC 9110 §10.1.1: an HTTP/1.0 client does not wait.
-            self.facts.expects_continue = http11 && self.facts.framing != Framing::None;
+            self.facts.expects_continue = http11 && has_body;
         }
         Ok(())
     }
 
     fn check_host(&mut self, bytes: &[u8]) -> Result<(), RequestError> {
-        let fields = self.places.view(bytes);
-        let mut hosts = fields.known(Known::Host);
-        let field = hosts.next();
-        if hosts.next().is_some() {
+        if self.places.has_several(Known::Host) {
             return Err(RequestError::ManyHosts);
         }
-        let field = match field {
+        let field = match self.places.value(Known::Host, bytes) {
             None if self.version == Version::Http11 => return Err(RequestError::NoHost),
-            None | Some([]) => None,
+            None => None,
             Some(text) => Some((text, Host::parse(text).ok_or(RequestError::Host)?)),
         };
+        let authority = &bytes[self.target.clone()][self.parts.authority.clone()];
         let place = |part: &[u8]| {
             let start = part.as_ptr() as usize - bytes.as_ptr() as usize;
             start..start + part.len()
         };
-        let authority = &bytes[self.target.clone()][self.parts.authority.clone()];
-        let named = Host::parse(authority);
-        self.host = match (&named, &field) {
-            (Some(named), Some((_, host))) => {
-                let default_port = if self.parts.scheme_is_https { 443 } else { 80 };
-                if !named.is_same(host, default_port) {
-                    return Err(RequestError::HostDiffers);
-                }
-                place(authority)
-            }
-            // RFC 9112 §3.2: Host must be sent as in the authority; an empty one differs.
-            (Some(_), None) if self.version == Version::Http11 => {
-                return Err(RequestError::HostDiffers);
-            }
-            (Some(_), None) => place(authority),
-            (None, Some((text, _))) => place(text),
-            (None, None) => 0..0,
-        };
+        if authority.is_empty() {
+            self.host = field.map_or(0..0, |(text, _)| place(text));
+            return Ok(());
+        }
+        let named = Host::parse(authority).ok_or(RequestError::Target)?;
+        let default_port = if self.parts.scheme_is_https { 443 } else { 80 };
+        if field.is_some_and(|(_, host)| !named.is_same(&host, default_port)) {
+            return Err(RequestError::HostDiffers);
+        }
+        self.host = place(authority);
         Ok(())
     }
 
     fn check_framing(&mut self, bytes: &[u8]) -> Result<(), RequestError> {
-        let fields = self.places.view(bytes);
-        let mut codings = fields.known(Known::TransferEncoding);
-        let mut lengths = fields.known(Known::ContentLength);
-        let framing = match (codings.next(), lengths.next()) {
+        let length = self.places.value(Known::ContentLength, bytes);
+        let framing = match (self.places.value(Known::TransferEncoding, bytes), length) {
             (Some(_), Some(_)) => return Err(RequestError::BothLengths),
             (Some(coding), None) => {
-                if self.version == Version::Http10 || codings.next().is_some() {
+                if self.version == Version::Http10
+                    || self.places.has_several(Known::TransferEncoding)
+                {
                     return Err(RequestError::TransferEncoding);
                 }
                 if !coding.eq_ignore_ascii_case(b"chunked") {
@@ -248,10 +297,10 @@ impl RequestHead {
                 Framing::Chunked
             }
             (None, Some(length)) => {
-                if lengths.next().is_some() {
+                if self.places.has_several(Known::ContentLength) {
                     return Err(RequestError::ContentLength);
                 }
-                Framing::Length(token::decimal(length).ok_or(RequestError::ContentLength)?)
+                Framing::Length(token::content_length(length).ok_or(RequestError::ContentLength)?)
             }
             (None, None) => Framing::None,
         };
@@ -266,21 +315,22 @@ impl RequestHead {
     }
 }
 
-/// The first line before it is complete: is it going to be a request line?
-fn check_start(bytes: &[u8], limits: &Limits) -> Result<(), RequestError> {
-    let bytes = if bytes == b"\r" { &[] } else { bytes };
-    let end = memchr::memchr(b' ', bytes).unwrap_or(bytes.len());
-    if end > MOST_METHOD || !is_token_prefix(&bytes[..end]) {
-        return Err(RequestError::Method);
-    }
-    let target = bytes.get(end + 1..).unwrap_or_default();
-    if memchr::memchr(b' ', target).unwrap_or(target.len()) > limits.target {
-        return Err(RequestError::TargetTooLong);
-    }
-    if target.contains(&0) {
-        return Err(RequestError::Field(FieldError::Value));
-    }
-    Ok(())
+fn is_version_prefix(bytes: &[u8]) -> bool {
+    bytes
+        .iter()
+        .take(VERSION_LEN)
+        .zip(b"HTTP/0.0")
+        .all(|(byte, model)| match model {
+            b'0' => byte.is_ascii_digit(),
+            _ => byte == model,
+        })
+}
+
+/// A protocol's name, perhaps with a version (RFC 9110 §7.8), which a proxy may pass on.
+pub(crate) fn is_protocol(value: &[u8]) -> bool {
+    let mut parts = value.splitn(2, |byte| *byte == b'/');
+    let name = parts.next().unwrap_or_default();
+    is_token(name) && parts.next().is_none_or(is_token) && !name.eq_ignore_ascii_case(b"h2c")
 }
 
 /// A request's head in the bytes it came as.
@@ -345,7 +395,7 @@ impl<'b> Request<'b> {
         (parts.form == Form::Absolute).then_some(parts.scheme_is_https)
     }
 
-    /// Host and port as asked for, checked; empty if the request names none (HTTP/1.0, or an empty Host).
+    /// Host and port as asked for, checked; empty if the request names none, which only HTTP/1.0 may.
     #[must_use]
     pub fn authority(self) -> &'b [u8] {
         &self.bytes[self.head.host.clone()]
@@ -381,22 +431,18 @@ impl<'b> Request<'b> {
         self.head.facts.framing
     }
 
-    /// A decoder for the body.
-    #[must_use]
-    pub fn decoder(self) -> Decoder {
-        Decoder::new(self.framing())
-    }
-
     /// Whether the visitor wants to go on after this exchange.
     #[must_use]
     pub fn keep_alive(self) -> bool {
         self.head.facts.keep_alive
     }
 
-    /// Whether it asks for another protocol on this connection (Connection: upgrade, with Upgrade).
+    /// The protocol it asks to go on with on this connection (Connection: upgrade, and one Upgrade with one protocol that is not h2c). `None`
+    /// also behind a body and in HTTP/1.0.
     #[must_use]
-    pub fn upgrade(self) -> bool {
-        self.head.facts.upgrade
+    pub fn upgrade(self) -> Option<&'b [u8]> {
+        let wish = self.head.facts.upgrade;
+        wish.then(|| self.fields().first(Known::Upgrade)).flatten()
     }
 
     /// Whether it waits for 100 before it sends the body.
@@ -411,12 +457,17 @@ impl<'b> Request<'b> {
         self.head.facts.accepts_trailers
     }
 
-    /// What the answer's framing depends on.
+    /// Length of the head in bytes, with the empty line that ends it and one that came before it.
     #[must_use]
-    pub fn asked(self) -> Asked {
-        Asked::new(self.method(), self.upgrade())
+    #[expect(clippy::len_without_is_empty, reason = "a head is never empty")]
+    pub fn len(self) -> usize {
+        self.bytes.len()
     }
 }
 
 /// Longer than any method in use.
-const MOST_METHOD: usize = 32;
+pub(crate) const MOST_METHOD: usize = 32;
+/// Of `HTTP/1.1`.
+const VERSION_LEN: usize = 8;
+/// RFC 9113 §3.4.
+const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";

@@ -1,27 +1,43 @@
-//! An answer's head, read with its request in mind.
+//! An answer's head. What it means depends on its request: see [`Awaiting`](crate::Awaiting).
 
 use std::ops::Range;
 
 use crate::{
-    body::{Decoder, Framing},
-    error::ResponseError,
+    body::Framing,
+    error::{FieldError, ResponseError},
     fields::{Fields, Known, Places},
-    lines::{Limits, Progress},
-    request::Asked,
-    token::{self, Version, is_value},
+    lines::{Limits, Lines},
+    scan::value_end,
+    token::{self, Version},
 };
 
 /// The parser and what it found; made once per connection and used for each of its answers.
 #[derive(Debug, Default)]
 pub struct ResponseHead {
-    progress: Progress,
-    in_fields: bool,
+    stage: Stage,
+    at: usize,
+    lines: Lines,
     version: Version,
     status: u16,
     reason: Range<usize>,
     places: Places,
-    framing: Framing,
+    facts: Facts,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Stage {
+    #[default]
+    Status,
+    Reason,
+    Fields,
+    Done(usize),
+    Failed(ResponseError),
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Facts {
     length: Option<u64>,
+    chunked: bool,
     keep_alive: bool,
     upgrade: bool,
 }
@@ -29,120 +45,157 @@ pub struct ResponseHead {
 impl ResponseHead {
     /// Forgets the last answer; the room it needed is kept.
     pub fn clear(&mut self) {
-        self.progress = Progress::default();
-        self.in_fields = false;
+        self.stage = Stage::Status;
         self.places.clear();
-        self.length = None;
+        self.facts = Facts::default();
+        self.reason = 0..0;
     }
 
-    /// Reads on, as [`RequestHead::parse`](crate::RequestHead::parse). `asked` is of the request that is answered. Interim answers (1xx but 101) are
-    /// heads of their own: call [`ResponseHead::clear`] and parse again behind them.
+    /// Gives back room that only an unusual answer needed: for connections that fall idle.
+    pub fn shrink(&mut self) {
+        self.places.shrink();
+    }
+
+    /// Reads on, as [`RequestHead::parse`](crate::RequestHead::parse). Interim answers (1xx) are heads of their own: call
+    /// [`ResponseHead::clear`] and parse again behind them.
     ///
     /// # Errors
     /// Whatever cannot be passed on without doubt. The connection is of no use then.
-    pub fn parse(
-        &mut self,
-        bytes: &[u8],
-        asked: Asked,
-        limits: &Limits,
-    ) -> Result<Option<usize>, ResponseError> {
-        loop {
-            let Some((start, line)) = self.progress.next(bytes, limits)? else {
-                let begun = &bytes[self.progress.line.min(bytes.len())..];
-                if !self.in_fields && !b"HTTP/1.".starts_with(&begun[..begun.len().min(7)]) {
-                    return Err(ResponseError::StatusLine);
-                }
-                return Ok(None);
-            };
-            if !self.in_fields {
-                self.status_line(start, line)?;
-                self.in_fields = true;
-            } else if line.is_empty() {
-                let end = self.progress.line;
-                self.check(&bytes[..end], asked)?;
-                return Ok(Some(end));
-            } else {
-                self.places.add(start, line, limits.fields)?;
-            }
+    pub fn parse(&mut self, bytes: &[u8], limits: &Limits) -> Result<Option<usize>, ResponseError> {
+        match self.stage {
+            Stage::Done(len) => return Ok(Some(len)),
+            Stage::Failed(error) => return Err(error),
+            _ => {}
         }
+        let within = &bytes[..bytes.len().min(limits.head)];
+        let mut result = self.read(within, limits);
+        if result == Ok(None) && bytes.len() >= limits.head {
+            result = Err(FieldError::TooLong.into());
+        }
+        match result {
+            Ok(Some(len)) => self.stage = Stage::Done(len),
+            Err(error) => self.stage = Stage::Failed(error),
+            Ok(None) => {}
+        }
+        result
     }
 
-    /// The answer in the bytes it was parsed from.
+    /// The answer in the bytes it was parsed from. `None` until it is complete.
     #[must_use]
-    pub fn view<'b>(&'b self, bytes: &'b [u8]) -> Response<'b> {
-        Response { head: self, bytes }
+    pub fn view<'b>(&'b self, bytes: &'b [u8]) -> Option<Response<'b>> {
+        let Stage::Done(len) = self.stage else {
+            return None;
+        };
+        let bytes = bytes.get(..len)?;
+        Some(Response { head: self, bytes })
     }
 
-    fn status_line(&mut self, start: usize, line: &[u8]) -> Result<(), ResponseError> {
-        self.version = match line.get(..9) {
-            Some(b"HTTP/1.1 ") => Version::Http11,
-            Some(b"HTTP/1.0 ") => Version::Http10,
-            Some([b'H', b'T', b'T', b'P', b'/', _, b'.', _, b' ']) => {
-                return Err(ResponseError::Version);
-            }
-            _ => return Err(ResponseError::StatusLine),
+    fn read(&mut self, bytes: &[u8], limits: &Limits) -> Result<Option<usize>, ResponseError> {
+        if self.stage == Stage::Status && !self.status(bytes)? {
+            return Ok(None);
+        }
+        if self.stage == Stage::Reason && !self.reason(bytes)? {
+            return Ok(None);
+        }
+        let len = self.lines.read(bytes, &mut self.places, limits.fields)?;
+        if let Some(len) = len {
+            self.check(&bytes[..len])?;
+        }
+        Ok(len)
+    }
+
+    /// `HTTP/1.1 200` and the byte behind it.
+    fn status(&mut self, bytes: &[u8]) -> Result<bool, ResponseError> {
+        let model = b"HTTP/0.0 000";
+        let fits = |n: usize| {
+            bytes
+                .iter()
+                .take(n)
+                .zip(model)
+                .all(|(byte, model)| match model {
+                    b'0' => byte.is_ascii_digit(),
+                    _ => byte == model,
+                })
         };
-        let digits = line.get(9..12).ok_or(ResponseError::StatusLine)?;
-        let status = token::decimal(digits).ok_or(ResponseError::StatusLine)?;
-        self.status = u16::try_from(status).map_err(|_| ResponseError::StatusLine)?;
+        // The version first, wherever the bytes end: the same mistake gets the same answer.
+        if !fits(8) {
+            return Err(ResponseError::StatusLine);
+        }
+        self.version = match bytes.get(5..8) {
+            None => return Ok(false),
+            Some(b"1.1") => Version::Http11,
+            Some(b"1.0") => Version::Http10,
+            Some(_) => return Err(ResponseError::Version),
+        };
+        if !fits(model.len()) {
+            return Err(ResponseError::StatusLine);
+        }
+        let Some(digits) = bytes.get(9..12) else {
+            return Ok(false);
+        };
+        self.status = digits
+            .iter()
+            .fold(0, |status, digit| status * 10 + u16::from(digit - b'0'));
         if !(100..=599).contains(&self.status) {
             return Err(ResponseError::StatusLine);
         }
         // The space behind the status is obligatory, yet often left out with an empty reason.
-        let reason = match &line[12..] {
-            [] => 0..0,
-            [b' ', reason @ ..] if is_value(reason) => start + 13..start + line.len(),
-            _ => return Err(ResponseError::StatusLine),
+        self.at = match bytes.get(12) {
+            None => return Ok(false),
+            Some(b' ') => 13,
+            Some(b'\r') => 12,
+            Some(_) => return Err(ResponseError::StatusLine),
         };
-        self.reason = reason;
-        Ok(())
+        self.reason = self.at..self.at;
+        self.stage = Stage::Reason;
+        Ok(true)
     }
 
-    fn check(&mut self, bytes: &[u8], asked: Asked) -> Result<(), ResponseError> {
+    fn reason(&mut self, bytes: &[u8]) -> Result<bool, ResponseError> {
+        let end = value_end(bytes, self.at);
+        self.at = end;
+        self.reason.end = end;
+        match bytes.get(end..).unwrap_or_default() {
+            [] | [b'\r'] => return Ok(false),
+            [b'\r', b'\n', ..] => {}
+            [b'\r', ..] => return Err(FieldError::BareCr.into()),
+            [b'\n', ..] => return Err(FieldError::BareLf.into()),
+            _ => return Err(ResponseError::StatusLine),
+        }
+        self.lines = Lines::starting_at(end + 2);
+        self.stage = Stage::Fields;
+        Ok(true)
+    }
+
+    fn check(&mut self, bytes: &[u8]) -> Result<(), ResponseError> {
         let connection = self
             .places
             .apply_connection(bytes)
             .map_err(|()| ResponseError::Connection)?;
-        let fields = self.places.view(bytes);
         let http11 = self.version == Version::Http11;
-        let mut codings = fields.known(Known::TransferEncoding);
-        let mut lengths = fields.known(Known::ContentLength);
-        let (coding, length) = (codings.next(), lengths.next());
+        let coding = self.places.value(Known::TransferEncoding, bytes);
+        let length = self.places.value(Known::ContentLength, bytes);
         if coding.is_some() && length.is_some() {
             return Err(ResponseError::BothLengths);
         }
-        if let Some(coding) = coding
-            && (!http11 || codings.next().is_some() || !coding.eq_ignore_ascii_case(b"chunked"))
-        {
-            return Err(ResponseError::Coding);
+        if let Some(coding) = coding {
+            let good = http11
+                && !self.places.has_several(Known::TransferEncoding)
+                && coding.eq_ignore_ascii_case(b"chunked");
+            if !good {
+                return Err(ResponseError::Coding);
+            }
+            self.facts.chunked = true;
         }
-        if lengths.next().is_some() {
-            return Err(ResponseError::ContentLength);
+        if let Some(text) = length {
+            let length = token::content_length(text).ok_or(ResponseError::ContentLength)?;
+            if self.places.has_several(Known::ContentLength) {
+                return Err(ResponseError::ContentLength);
+            }
+            self.facts.length = Some(length);
         }
-        self.length = match length {
-            Some(text) => Some(token::decimal(text).ok_or(ResponseError::ContentLength)?),
-            None => None,
-        };
-        self.upgrade = self.status == 101 || (asked.connect && (200..300).contains(&self.status));
-        if self.status == 101 && !asked.upgrade {
-            return Err(ResponseError::UnaskedUpgrade);
-        }
-        // RFC 9112 §6.3, in its order.
-        self.framing =
-            if asked.head_only || matches!(self.status, 100..=199 | 204 | 304) || self.upgrade {
-                Framing::None
-            } else if coding.is_some() {
-                Framing::Chunked
-            } else if let Some(length) = self.length {
-                Framing::Length(length)
-            } else {
-                Framing::UntilClose
-            };
-        self.keep_alive = !connection.close
-            && (http11 || connection.keep_alive)
-            && self.framing != Framing::UntilClose
-            // A body where there is none would be taken for the next answer.
-            && !(self.status == 204 && (coding.is_some() || self.length.is_some_and(|length| length > 0)));
+        self.facts.upgrade = connection.upgrade;
+        self.facts.keep_alive = !connection.close && (http11 || connection.keep_alive);
         Ok(())
     }
 }
@@ -185,33 +238,47 @@ impl<'b> Response<'b> {
         matches!(self.head.status, 100..=199) && self.head.status != 101
     }
 
-    /// Whether what follows is no HTTP any more: 101, or 2xx to CONNECT.
-    #[must_use]
-    pub fn is_tunnel(self) -> bool {
-        self.head.upgrade
-    }
-
-    /// How the body that follows is framed.
+    /// How the body that follows is framed if the request was neither HEAD nor CONNECT (RFC 9112 §6.3).
+    /// [`ResponseBody`](crate::ResponseBody) knows better: it knows the request.
     #[must_use]
     pub fn framing(self) -> Framing {
-        self.head.framing
+        let facts = &self.head.facts;
+        if matches!(self.head.status, 100..=199 | 204 | 304) {
+            Framing::None
+        } else if facts.chunked {
+            Framing::Chunked
+        } else {
+            facts.length.map_or(Framing::UntilClose, Framing::Length)
+        }
     }
 
     /// Content-Length as it was said; with HEAD and 304 it tells of a body that does not follow.
     #[must_use]
     pub fn content_length(self) -> Option<u64> {
-        self.head.length
+        self.head.facts.length
     }
 
-    /// A decoder for the body.
+    /// The protocol that Upgrade names, if Connection says so too.
     #[must_use]
-    pub fn decoder(self) -> Decoder {
-        Decoder::new(self.framing())
+    pub fn upgrade(self) -> Option<&'b [u8]> {
+        let meant = self.head.facts.upgrade;
+        meant.then(|| self.fields().first(Known::Upgrade)).flatten()
     }
 
-    /// Whether the connection can carry another exchange after this one, as far as the upstream is concerned.
+    /// Whether the upstream wants to go on after this exchange, as far as its head says.
     #[must_use]
     pub fn keep_alive(self) -> bool {
-        self.head.keep_alive
+        let facts = &self.head.facts;
+        // A body where there can be none would be taken for the next answer.
+        let odd = matches!(self.head.status, 100..=199 | 204)
+            && (facts.chunked || facts.length.is_some_and(|length| length > 0));
+        facts.keep_alive && !odd
+    }
+
+    /// Length of the head in bytes, with the empty line that ends it.
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "a head is never empty")]
+    pub fn len(self) -> usize {
+        self.bytes.len()
     }
 }

@@ -1,8 +1,8 @@
 //! Request targets and hosts (RFC 9112 §3.2, RFC 3986 §3.2.2).
 
-use std::ops::Range;
+use std::{net::Ipv6Addr, ops::Range};
 
-use crate::token::{decimal, is_name, is_target};
+use crate::token::decimal;
 
 /// The four forms of a request target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,11 +24,8 @@ pub(crate) struct Parts {
     pub(crate) query: Option<Range<usize>>,
 }
 
-/// Takes a target apart; `None` if the method may not have it.
+/// Takes a target apart, whose bytes were checked; `None` if the method may not have it.
 pub(crate) fn parse(method: &[u8], target: &[u8]) -> Option<Parts> {
-    if !is_target(target) {
-        return None;
-    }
     if method == b"CONNECT" {
         // The port is obligatory there (RFC 9110 §9.3.6).
         let host = Host::parse(target)?;
@@ -46,7 +43,7 @@ pub(crate) fn parse(method: &[u8], target: &[u8]) -> Option<Parts> {
             ..Parts::default()
         });
     }
-    if target[0] == b'/' {
+    if target.first() == Some(&b'/') {
         let (path, query) = path_and_query(target, 0);
         return Some(Parts {
             form: Form::Origin,
@@ -105,15 +102,16 @@ impl<'b> Host<'b> {
         let name_len = if text.first() == Some(&b'[') {
             let close = memchr::memchr(b']', text)?;
             let inside = std::str::from_utf8(&text[1..close]).ok()?;
-            inside.parse::<std::net::Ipv6Addr>().ok()?;
+            inside.parse::<Ipv6Addr>().ok()?;
             close + 1
         } else {
-            memchr::memchr(b':', text).unwrap_or(text.len())
+            let len = memchr::memchr(b':', text).unwrap_or(text.len());
+            if !is_name(&text[..len]) {
+                return None;
+            }
+            len
         };
         let (name, rest) = text.split_at(name_len);
-        if name.first() != Some(&b'[') && !is_name(name) {
-            return None;
-        }
         let port = match rest {
             [] => None,
             [b':', digits @ ..] if digits.len() <= 5 => Some(u16::try_from(decimal(digits)?).ok()?),
@@ -122,9 +120,31 @@ impl<'b> Host<'b> {
         Some(Self { name, port })
     }
 
-    /// Whether both mean the same place for a scheme with this default port.
+    /// Whether both mean the same place for a scheme with this default port. Two spellings of an IPv6 address do not.
     pub(crate) fn is_same(&self, other: &Host<'_>, default_port: u16) -> bool {
-        self.name.eq_ignore_ascii_case(other.name)
+        let bare = |name: &'_ [u8]| name.strip_suffix(b".").map_or(name.len(), <[u8]>::len);
+        self.name[..bare(self.name)].eq_ignore_ascii_case(&other.name[..bare(other.name)])
             && self.port.unwrap_or(default_port) == other.port.unwrap_or(default_port)
     }
+}
+
+/// What DNS carries: letters, digits, `-` and `_` in labels of 1 to 63 bytes, 253 bytes in all, and perhaps a dot at the end. RFC 3986 allows more
+/// (sub-delims, percent-encoding) that no name in use has and that programs disagree on.
+fn is_name(name: &[u8]) -> bool {
+    let name = name.strip_suffix(b".").unwrap_or(name);
+    let mut label = 0;
+    for byte in name {
+        if *byte == b'.' {
+            if label == 0 {
+                return false;
+            }
+            label = 0;
+        } else {
+            label += 1;
+            if label > 63 || !(byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_')) {
+                return false;
+            }
+        }
+    }
+    label > 0 && name.len() <= 253
 }

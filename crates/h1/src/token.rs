@@ -10,37 +10,17 @@ pub enum Version {
     Http11,
 }
 
-impl Version {
-    /// As in a start line.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Http10 => "HTTP/1.0",
-            Self::Http11 => "HTTP/1.1",
-        }
-    }
-}
+/// For each byte of a token its lower case, with `_` as `-`; 0 for others. Programs that hand fields on as variables (CGI, WSGI) do not tell `_`
+/// from `-`: names are compared as those programs do.
+pub(crate) static NAME: [u8; 256] = names();
 
-const TOKEN: u8 = 1;
-/// What a field's value may hold: visible ASCII, obs-text, space and tab (RFC 9110 §5.5).
-const VALUE: u8 = 2;
-/// What a request target may hold: visible ASCII without `#`.
-const TARGET: u8 = 4;
-/// What a host name may hold. RFC 3986 allows more (sub-delims, percent-encoding) that no name in use has and that programs disagree on.
-const NAME: u8 = 8;
-
-static CLASS: [u8; 256] = classes();
-
-const fn classes() -> [u8; 256] {
+const fn names() -> [u8; 256] {
     let mut table = [0; 256];
-    let mut byte = 0usize;
-    while byte < 256 {
-        #[expect(clippy::cast_possible_truncation, reason = "below 256")]
-        let b = byte as u8;
-        let mut class = 0;
-        if b.is_ascii_alphanumeric()
+    let mut byte = 0u8;
+    while byte < 128 {
+        let in_token = byte.is_ascii_alphanumeric()
             || matches!(
-                b,
+                byte,
                 b'!' | b'#'
                     | b'$'
                     | b'%'
@@ -55,51 +35,30 @@ const fn classes() -> [u8; 256] {
                     | b'`'
                     | b'|'
                     | b'~'
-            )
-        {
-            class |= TOKEN;
+            );
+        if in_token {
+            table[byte as usize] = if byte == b'_' {
+                b'-'
+            } else {
+                byte.to_ascii_lowercase()
+            };
         }
-        if b == b'\t' || (b >= b' ' && b != 127) {
-            class |= VALUE;
-        }
-        if b > b' ' && b < 127 && b != b'#' {
-            class |= TARGET;
-        }
-        if b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_' | b'~') {
-            class |= NAME;
-        }
-        table[byte] = class;
         byte += 1;
     }
     table
 }
 
-fn all(bytes: &[u8], class: u8) -> bool {
-    // Without an early exit the loop is vectorised.
-    bytes
-        .iter()
-        .fold(class, |so_far, byte| so_far & CLASS[usize::from(*byte)])
-        == class
-}
-
 pub(crate) fn is_token(bytes: &[u8]) -> bool {
-    !bytes.is_empty() && all(bytes, TOKEN)
+    !bytes.is_empty() && bytes.iter().all(|byte| NAME[usize::from(*byte)] != 0)
 }
 
-pub(crate) fn is_token_prefix(bytes: &[u8]) -> bool {
-    all(bytes, TOKEN)
-}
-
-pub(crate) fn is_value(bytes: &[u8]) -> bool {
-    all(bytes, VALUE)
-}
-
-pub(crate) fn is_target(bytes: &[u8]) -> bool {
-    !bytes.is_empty() && all(bytes, TARGET)
-}
-
-pub(crate) fn is_name(bytes: &[u8]) -> bool {
-    !bytes.is_empty() && all(bytes, NAME)
+/// Whether `name` is `lower` for those who tell neither case nor `_` from `-`.
+pub(crate) fn looks_like(name: &[u8], lower: &[u8]) -> bool {
+    name.len() == lower.len()
+        && name
+            .iter()
+            .zip(lower)
+            .all(|(byte, lower)| NAME[usize::from(*byte)] == *lower)
 }
 
 /// Without spaces and tabs at both ends.
@@ -127,9 +86,35 @@ pub(crate) fn decimal(bytes: &[u8]) -> Option<u64> {
         return None;
     }
     bytes.iter().try_fold(0u64, |value, byte| {
-        if !byte.is_ascii_digit() {
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 {
             return None;
         }
-        value.checked_mul(10)?.checked_add(u64::from(byte - b'0'))
+        value.checked_mul(10)?.checked_add(u64::from(digit))
     })
+}
+
+/// A Content-Length: decimal without leading zeros, which some read as octal.
+pub(crate) fn content_length(bytes: &[u8]) -> Option<u64> {
+    if bytes.len() > 1 && bytes[0] == b'0' {
+        return None;
+    }
+    decimal(bytes)
+}
+
+/// Appends a number in decimal.
+pub(crate) fn push_decimal(out: &mut Vec<u8>, number: u64) {
+    let mut digits = [0; 20];
+    let mut at = digits.len();
+    let mut left = number;
+    loop {
+        at -= 1;
+        // Below ten.
+        digits[at] = b'0' + (left % 10) as u8;
+        left /= 10;
+        if left == 0 {
+            break;
+        }
+    }
+    out.extend_from_slice(&digits[at..]);
 }

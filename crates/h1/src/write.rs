@@ -1,132 +1,157 @@
 //! Heads written anew.
 
-use std::io::Write as _;
-
 use crate::{
     body::Framing,
-    fields::{Field, Fields},
-    token::{Version, is_token, is_value},
+    error::WriteError,
+    fields::{Field, Fields, Known},
+    scan::value_end,
+    token::{is_token, push_decimal},
 };
 
-/// Appends one head to a buffer. Framing and connection fields are written by [`HeadWriter::finish`] and its relatives only, so no message can have
-/// two of them.
+/// Appends one head to a buffer. The start line, framing, Host and Connection were written by the state that made it
+/// ([`Responder`](crate::Responder), [`Upstream`](crate::Upstream)); the caller adds the fields of the message. `N` is what the
+/// connection is after the head.
 #[derive(Debug)]
 #[must_use = "a head is complete only when it is finished"]
-pub struct HeadWriter<'o> {
+pub struct HeadWriter<'o, N> {
     out: &'o mut Vec<u8>,
+    next: N,
 }
 
-impl<'o> HeadWriter<'o> {
-    /// `method target HTTP/1.1`. Both were checked by a parser.
-    pub fn request(out: &'o mut Vec<u8>, method: &[u8], target: &[u8]) -> Self {
-        out.extend_from_slice(method);
-        out.push(b' ');
-        out.extend_from_slice(target);
-        out.extend_from_slice(b" HTTP/1.1\r\n");
-        Self { out }
-    }
-
-    /// `version status reason`. A status that nobody gave a name gets an empty reason.
-    pub fn response(out: &'o mut Vec<u8>, version: Version, status: u16, reason: &[u8]) -> Self {
-        out.extend_from_slice(version.as_str().as_bytes());
-        let _ = write!(out, " {status} ");
-        out.extend_from_slice(reason);
-        out.extend_from_slice(b"\r\n");
-        Self { out }
-    }
-
-    /// Appends the end-to-end fields that `keep` wants, as they came but for the white space around values.
-    pub fn copy_fields(&mut self, fields: Fields<'_>, mut keep: impl FnMut(&Field<'_>) -> bool) {
-        for field in fields.end_to_end() {
+impl<'o, N> HeadWriter<'o, N> {
+    /// Appends those end-to-end fields that `keep` wants, as they came but for the white space around values.
+    pub fn copy(&mut self, fields: Fields<'_>, mut keep: impl FnMut(&Field<'_>) -> bool) {
+        let bytes = fields.bytes();
+        // Lines that are good as they are pass in runs as long as possible.
+        let mut run = 0..0;
+        for place in fields.travelling() {
+            let field = place.field(bytes);
             if !keep(&field) {
                 continue;
             }
-            match field.raw {
-                Some(raw) => self.out.extend_from_slice(raw),
-                None => self.append(field.name, field.value),
+            match place.line() {
+                Some(line) if line.start == run.end => run.end = line.end,
+                line => {
+                    self.out.extend_from_slice(&bytes[run]);
+                    if line.is_none() {
+                        append(self.out, field.name, field.value);
+                    }
+                    run = line.unwrap_or_default();
+                }
             }
         }
+        self.out.extend_from_slice(&bytes[run]);
     }
 
-    /// Appends a field. Names and values that are none, or that this writer sets itself, are left out: a configuration or a template must not be
-    /// able to forge a head.
-    pub fn field(&mut self, name: &[u8], value: &[u8]) {
-        let known = crate::fields::Known::of(name);
-        if is_token(name) && is_value(value) && !known.is_hop_by_hop() {
-            self.append(name, value);
-        }
+    /// Appends a field. A configuration or a template cannot forge a head with it.
+    ///
+    /// # Errors
+    /// If the name or the value is none, or the field is one that only this writer sets; nothing is written then.
+    pub fn field(&mut self, name: &[u8], value: &[u8]) -> Result<(), WriteError> {
+        check_name(name)?;
+        check_value(value)?;
+        append(self.out, name, value);
+        Ok(())
     }
 
-    /// Appends a field whose value the caller writes; the same rules hold.
-    pub fn field_with(&mut self, name: &[u8], value: impl FnOnce(&mut Vec<u8>)) {
+    /// Appends a field whose value the caller writes; the same rules hold. Whatever `value` removes from what was there before is lost.
+    ///
+    /// # Errors
+    /// As [`field`](Self::field).
+    pub fn field_with(
+        &mut self,
+        name: &[u8],
+        value: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<(), WriteError> {
+        check_name(name)?;
         let start = self.out.len();
         self.out.extend_from_slice(name);
         self.out.extend_from_slice(b": ");
         let at = self.out.len();
         value(self.out);
-        let known = crate::fields::Known::of(name);
-        if at == self.out.len()
-            || !is_token(name)
-            || !is_value(&self.out[at..])
-            || known.is_hop_by_hop()
-        {
+        let written = self.out.get(at..).ok_or(WriteError::Value)?;
+        if let Err(error) = check_value(written) {
             self.out.truncate(start);
-            return;
+            return Err(error);
         }
         self.out.extend_from_slice(b"\r\n");
+        Ok(())
     }
 
-    /// `TE: trailers`, which tells the upstream that trailers arrive.
-    pub fn accept_trailers(&mut self) {
-        self.out
-            .extend_from_slice(b"TE: trailers\r\nConnection: TE\r\n");
+    /// Ends the head.
+    pub fn finish(self) -> N {
+        self.out.extend_from_slice(b"\r\n");
+        self.next
     }
 
-    /// Says that the connection ends after this exchange.
-    pub fn close(&mut self) {
-        self.out.extend_from_slice(b"Connection: close\r\n");
+    pub(crate) fn request_line(
+        out: &'o mut Vec<u8>,
+        method: &[u8],
+        target: &[u8],
+        next: N,
+    ) -> Self {
+        out.reserve(USUAL_HEAD);
+        out.extend_from_slice(method);
+        out.push(b' ');
+        out.extend_from_slice(target);
+        out.extend_from_slice(b" HTTP/1.1\r\n");
+        Self { out, next }
     }
 
-    /// Says that the connection goes on, which only HTTP/1.0 needs to hear.
-    pub fn keep_alive(&mut self) {
-        self.out.extend_from_slice(b"Connection: keep-alive\r\n");
+    /// `status` has three digits and `reason` was checked. Always version 1.1, which is this end's own (RFC 9110 §6.2).
+    pub(crate) fn status_line(out: &'o mut Vec<u8>, status: u16, reason: &[u8], next: N) -> Self {
+        out.reserve(USUAL_HEAD);
+        out.extend_from_slice(b"HTTP/1.1 ");
+        push_decimal(out, status.into());
+        out.push(b' ');
+        out.extend_from_slice(reason);
+        out.extend_from_slice(b"\r\n");
+        Self { out, next }
     }
 
-    /// Asks for another protocol, or agrees to it.
-    pub fn upgrade<'v>(&mut self, protocols: impl Iterator<Item = &'v [u8]>) {
-        self.out.extend_from_slice(b"Connection: upgrade\r\n");
-        for protocol in protocols {
-            self.append(b"Upgrade", protocol);
-        }
+    /// A field that the caller may not set.
+    pub(crate) fn own(&mut self, name: &[u8], value: &[u8]) {
+        append(self.out, name, value);
     }
 
-    /// Content-Length of a body that does not follow: in answers to HEAD and in 304.
-    pub fn would_be_length(&mut self, length: u64) {
-        let _ = write!(self.out, "Content-Length: {length}\r\n");
-    }
-
-    /// Ends the head of a message whose body is framed so.
-    pub fn finish(self, framing: Framing) {
+    pub(crate) fn framing(&mut self, framing: Framing) {
         match framing {
             Framing::Length(length) => {
-                let _ = write!(self.out, "Content-Length: {length}\r\n\r\n");
+                self.out.extend_from_slice(b"Content-Length: ");
+                push_decimal(self.out, length);
+                self.out.extend_from_slice(b"\r\n");
             }
-            Framing::Chunked => self
-                .out
-                .extend_from_slice(b"Transfer-Encoding: chunked\r\n\r\n"),
-            Framing::None | Framing::UntilClose => self.out.extend_from_slice(b"\r\n"),
+            Framing::Chunked => self.own(b"Transfer-Encoding", b"chunked"),
+            Framing::None | Framing::UntilClose => {}
         }
     }
+}
 
-    fn append(&mut self, name: &[u8], value: &[u8]) {
-        self.out.extend_from_slice(name);
-        self.out.extend_from_slice(b": ");
-        self.out.extend_from_slice(value);
-        self.out.extend_from_slice(b"\r\n");
+pub(crate) fn check_value(value: &[u8]) -> Result<(), WriteError> {
+    if value_end(value, 0) < value.len() {
+        return Err(WriteError::Value);
     }
+    Ok(())
 }
 
-/// The line before a chunk of `size` bytes. 0 is the last one: then come trailers and an empty line.
-pub fn write_chunk_header(out: &mut Vec<u8>, size: u64) {
-    let _ = write!(out, "{size:x}\r\n");
+fn check_name(name: &[u8]) -> Result<(), WriteError> {
+    if !is_token(name) {
+        return Err(WriteError::Name);
+    }
+    let known = Known::of(name);
+    // Who answers 401 or asks a proxy to sign in does so by itself.
+    if known.is_own() && known != Known::ProxyAuth {
+        return Err(WriteError::NotYours);
+    }
+    Ok(())
 }
+
+fn append(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+    out.extend_from_slice(name);
+    out.extend_from_slice(b": ");
+    out.extend_from_slice(value);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Room that most heads do with, so that a new buffer grows once.
+const USUAL_HEAD: usize = 512;

@@ -109,10 +109,11 @@ async fn ask(
             Ok(1..) => {}
             _ => return false,
         }
-        match head.parse(&read, h1::Asked::new(b"GET", false), &limits) {
+        match head.parse(&read, &limits) {
             Ok(Some(_)) => {
-                let found = head.view(&read).status();
-                return status.iter().any(|range| range.contains(&found));
+                let found = head.view(&read).map(|answer| answer.status());
+                let good = |found| status.iter().any(|range| range.contains(&found));
+                return found.is_some_and(good);
             }
             Ok(None) => {}
             Err(_) => return false,

@@ -11,14 +11,18 @@ use std::{
     time::Duration,
 };
 
-use h1::{Asked, Framing, Response, ResponseError, ResponseHead};
+use h1::{
+    Answer, Awaiting, RequestBody, Responder, Response, ResponseError, ResponseHead,
+    ResponseWriter, WriteError,
+};
 use tokio::io::AsyncWrite;
 
 use crate::{
+    answer::Turn,
     buffer::{BUFFER, Input, Output},
     clock::Deadline,
     conn::Conn,
-    flow::{BadBody, Flow, Step},
+    flow::{BadBody, Downward, Flow, Sink, Source, Step, Upward},
 };
 
 /// One side: its connection, what was read from it, what is to be written to it.
@@ -38,19 +42,32 @@ pub(crate) struct Patience {
     pub(crate) body: Duration,
 }
 
-/// Writes the answer's head for the visitor, and says how its body is to be framed.
-pub(crate) type OnHead<'a> = dyn FnMut(&Response<'_>, &mut Vec<u8>) -> Framing + 'a;
+/// What follows the answer's head.
+pub(crate) enum Behind<'b> {
+    /// A body, and then the next request; this is the body of the one that is answered.
+    Body(&'b RequestBody),
+    /// No HTTP any more.
+    Tunnel(RequestBody),
+}
+
+/// Writes the answer's head for the visitor. A writer for its body, which a tunnel has none of.
+pub(crate) type OnHead<'a> = dyn FnMut(
+        Response<'_>,
+        Responder,
+        Behind<'_>,
+        &mut Vec<u8>,
+    ) -> Result<Option<ResponseWriter>, WriteError>
+    + 'a;
 
 /// What is to be done.
 pub(crate) struct Exchange<'a> {
     pub(crate) visitor: Side<'a>,
     pub(crate) upstream: Side<'a>,
     pub(crate) head: &'a mut ResponseHead,
-    pub(crate) asked: Asked,
+    pub(crate) awaiting: Option<Awaiting<Responder>>,
     pub(crate) limits: h1::Limits,
-    /// Interim answers (100, 103) may be passed on.
-    pub(crate) interim: bool,
-    pub(crate) request: Flow,
+    /// `None` once it has become a tunnel.
+    pub(crate) request: Option<Upward>,
     pub(crate) patience: Patience,
     pub(crate) deadline: &'a Deadline,
     pub(crate) on_head: &'a mut OnHead<'a>,
@@ -76,7 +93,7 @@ pub(crate) enum Failed {
 }
 
 /// What came of it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct Report {
     pub(crate) end: Result<(), Failed>,
     /// Of the answer whose head was passed on.
@@ -86,19 +103,20 @@ pub(crate) struct Report {
     pub(crate) sent: u64,
     /// The upstream's connection can carry another exchange.
     pub(crate) reusable: bool,
-    /// The request was read to its end.
-    pub(crate) request_read: bool,
+    /// The right to answer, if no answer was passed on.
+    pub(crate) turn: Option<Turn>,
+    /// What the answer leaves of the visitor's connection.
+    pub(crate) next: Option<h1::Next>,
     /// What follows on both connections is no HTTP.
     pub(crate) tunnel: bool,
 }
 
 impl Exchange<'_> {
-    pub(crate) async fn run(self) -> Report {
+    pub(crate) async fn run(mut self) -> Report {
         let mut running = Running {
             upload: Upload::Going,
-            answer: None,
+            answer: self.awaiting.take().map_or(Down::Lost(None), Down::Awaited),
             status: None,
-            keep_alive: false,
             tunnel: false,
             heard: false,
             waits_for: Blocked::Upstream,
@@ -125,13 +143,27 @@ enum Blocked {
     Upstream,
 }
 
+/// How far the answer is.
+#[derive(Debug)]
+enum Down {
+    Awaited(Awaiting<Responder>),
+    Body(Downward),
+    Tunnel,
+    /// There is none that could be passed on.
+    Lost(Option<Responder>),
+}
+
+impl Down {
+    fn is_awaited(&self) -> bool {
+        matches!(self, Self::Awaited(_))
+    }
+}
+
 struct Running<'a> {
     exchange: Exchange<'a>,
     upload: Upload,
-    /// The answer's body, once there is a head.
-    answer: Option<Flow>,
+    answer: Down,
     status: Option<u16>,
-    keep_alive: bool,
     tunnel: bool,
     /// The upstream has sent something.
     heard: bool,
@@ -171,13 +203,16 @@ impl Running<'_> {
             ..
         } = &mut self.exchange;
         let (deadline, patience) = (*deadline, *patience);
+        let Some(request) = request else {
+            return Poll::Ready(Ok(()));
+        };
         loop {
             let step = match request.step(visitor.input, upstream.output) {
                 Ok(step) => step,
                 Err(bad) => return Poll::Ready(Err(Failed::VisitorBody(bad))),
             };
             match step {
-                Step::Write => match poll_write(upstream, request, visitor.input, cx) {
+                Step::Write => match poll_write(upstream, Some(request), visitor.input, cx) {
                     Poll::Ready(Ok(())) => touch(deadline, patience),
                     Poll::Ready(Err(_)) => {
                         // Its answer may be on the way: 413, or a close that the reading will see.
@@ -225,23 +260,23 @@ impl Running<'_> {
     /// From the upstream to the visitor.
     fn poll_down(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Failed>> {
         loop {
+            let Exchange {
+                visitor, upstream, ..
+            } = &mut self.exchange;
             let step = match &mut self.answer {
-                None => match self.parse_head() {
+                Down::Awaited(_) => match self.parse_head() {
                     Ok(true) => continue,
                     // An interim answer may wait to be written.
                     Ok(false) if !self.exchange.visitor.output.is_empty() => Step::Write,
                     Ok(false) => Step::Read,
                     Err(error) => return Poll::Ready(Err(Failed::UpstreamHead(error))),
                 },
-                Some(answer) => {
-                    let Exchange {
-                        visitor, upstream, ..
-                    } = &mut self.exchange;
-                    match answer.step(upstream.input, visitor.output) {
-                        Ok(step) => step,
-                        Err(_) => return Poll::Ready(Err(Failed::UpstreamBody)),
-                    }
-                }
+                Down::Body(answer) => match answer.step(upstream.input, visitor.output) {
+                    Ok(step) => step,
+                    Err(_) => return Poll::Ready(Err(Failed::UpstreamBody)),
+                },
+                Down::Tunnel | Down::Lost(_) if visitor.output.is_empty() => Step::Done,
+                Down::Tunnel | Down::Lost(_) => Step::Write,
             };
             let done = match step {
                 Step::Write => ready!(self.write_down(cx)),
@@ -266,11 +301,13 @@ impl Running<'_> {
         let Exchange {
             visitor, upstream, ..
         } = &mut self.exchange;
-        let mut none = Flow::new(Framing::None, Framing::None, None);
-        let answer = self.answer.as_mut().unwrap_or(&mut none);
+        let answer = match &mut self.answer {
+            Down::Body(answer) => Some(answer),
+            _ => None,
+        };
         match poll_write(visitor, answer, upstream.input, cx) {
             Poll::Ready(Ok(())) => {
-                if self.answer.as_ref().is_some_and(|answer| !answer.is_read()) {
+                if matches!(&self.answer, Down::Body(answer) if !answer.is_read()) {
                     self.set_deadline();
                 }
                 Poll::Ready(Ok(()))
@@ -293,7 +330,7 @@ impl Running<'_> {
         if visitor.conn.needs_flush() {
             let _ = Pin::new(&mut *visitor.conn).poll_flush(cx);
         }
-        let ceiling = if self.answer.is_none() {
+        let ceiling = if self.answer.is_awaited() {
             limits.head.max(BUFFER)
         } else {
             BUFFER
@@ -301,21 +338,21 @@ impl Running<'_> {
         let read = match upstream.input.poll_fill(upstream.conn, ceiling, cx) {
             Poll::Ready(read) => read,
             Poll::Pending => {
-                if self.upload != Upload::Going || self.answer.is_some() {
+                if self.upload != Upload::Going || !self.answer.is_awaited() {
                     self.waits_for = Blocked::Upstream;
                 }
                 return Poll::Pending;
             }
         };
         Poll::Ready(match (read, &mut self.answer) {
-            (Ok(0), Some(answer)) => answer.end_of_input().map_err(|_| Failed::UpstreamBody),
-            (Ok(0) | Err(_), None) => Err(Failed::UpstreamGone {
+            (Ok(0), Down::Body(answer)) => answer.end_of_input().map_err(|_| Failed::UpstreamBody),
+            (Err(_), Down::Body(_)) => Err(Failed::UpstreamBody),
+            (Ok(0) | Err(_), _) => Err(Failed::UpstreamGone {
                 silent: !self.heard,
             }),
-            (Err(_), Some(_)) => Err(Failed::UpstreamBody),
             (Ok(_), answer) => {
                 self.heard = true;
-                if answer.is_some() {
+                if !answer.is_awaited() {
                     touch(self.exchange.deadline, self.exchange.patience);
                 }
                 Ok(())
@@ -329,9 +366,8 @@ impl Running<'_> {
             visitor,
             upstream,
             head,
-            asked,
             limits,
-            interim,
+            request,
             on_head,
             deadline,
             patience,
@@ -340,24 +376,58 @@ impl Running<'_> {
         if upstream.input.is_empty() {
             return Ok(false);
         }
-        let Some(length) = head.parse(upstream.input.bytes(), *asked, limits)? else {
+        let Some(length) = head.parse(upstream.input.bytes(), limits)? else {
             return Ok(false);
         };
-        let response = head.view(upstream.input.bytes());
-        if response.is_interim() {
-            if *interim {
-                write_interim(&response, visitor.output);
+        let Some(response) = head.view(upstream.input.bytes()) else {
+            return Ok(false);
+        };
+        let Down::Awaited(awaiting) = std::mem::replace(&mut self.answer, Down::Lost(None)) else {
+            return Ok(false);
+        };
+        let out = visitor.output.buffer();
+        self.answer = match awaiting.answer(response) {
+            Ok(Answer::Interim(mut awaiting)) => {
+                if let Some(mut writer) = awaiting.payload().interim(response.status(), out) {
+                    writer.copy(response.fields(), |_| true);
+                    writer.finish();
+                }
+                Down::Awaited(awaiting)
             }
-        } else {
-            self.status = Some(response.status());
-            self.keep_alive = response.keep_alive();
-            self.tunnel = response.is_tunnel();
-            let to = on_head(&response, visitor.output.buffer());
-            self.answer = Some(Flow::new(response.framing(), to, None));
-            if response.framing() != Framing::None {
-                touch(deadline, *patience);
+            Ok(Answer::Final { body, payload }) => {
+                self.status = Some(response.status());
+                if !body.is_complete() {
+                    touch(deadline, *patience);
+                }
+                let asked = request.as_ref().map(|request| &request.from);
+                let writer =
+                    asked.map(|asked| on_head(response, payload, Behind::Body(asked), out));
+                let Some(Ok(Some(writer))) = writer else {
+                    return Err(ResponseError::StatusLine);
+                };
+                Down::Body(Flow::new(body, writer))
             }
-        }
+            // Whoever agrees to what it has not read yet cannot mean it.
+            Ok(Answer::Tunnel { payload, .. }) if self.upload != Upload::Done => {
+                self.answer = Down::Lost(Some(payload));
+                return Err(ResponseError::UnaskedUpgrade);
+            }
+            Ok(Answer::Tunnel { payload, .. }) => {
+                self.status = Some(response.status());
+                let written = request
+                    .take()
+                    .map(|request| on_head(response, payload, Behind::Tunnel(request.from), out));
+                if !matches!(written, Some(Ok(_))) {
+                    return Err(ResponseError::UnaskedUpgrade);
+                }
+                self.tunnel = true;
+                Down::Tunnel
+            }
+            Err((error, responder)) => {
+                self.answer = Down::Lost(Some(responder));
+                return Err(error);
+            }
+        };
         upstream.input.consume(length);
         head.clear();
         Ok(true)
@@ -365,9 +435,9 @@ impl Running<'_> {
 
     fn set_deadline(&self) {
         let patience = self.exchange.patience;
-        let waits = self.answer.is_none() && self.upload == Upload::Done;
-        let waits = waits || self.exchange.request.is_read();
-        let after = if waits && self.answer.is_none() {
+        let sent = self.upload == Upload::Done
+            || (self.exchange.request.as_ref()).is_some_and(Flow::is_read);
+        let after = if sent && self.answer.is_awaited() {
             patience.response
         } else {
             patience.body
@@ -375,22 +445,49 @@ impl Running<'_> {
         self.exchange.deadline.set(Some(after));
     }
 
-    fn report(&self, end: Result<(), Failed>) -> Report {
-        let request_read = self.upload == Upload::Done || self.exchange.request.is_read();
-        Report {
+    fn report(self, end: Result<(), Failed>) -> Report {
+        let Exchange {
+            visitor,
+            upstream,
+            request,
+            ..
+        } = self.exchange;
+        let mut report = Report {
             end,
             status: self.status,
-            received: self.exchange.request.moved,
-            sent: self.answer.as_ref().map_or(0, |answer| answer.moved),
-            reusable: end.is_ok()
-                && self.upload == Upload::Done
-                && self.keep_alive
-                && !self.tunnel
-                // Bytes behind the answer belong to no request.
-                && self.exchange.upstream.input.is_empty(),
-            request_read,
+            received: request.as_ref().map_or(0, |request| request.moved),
+            sent: 0,
+            reusable: false,
+            turn: None,
+            next: None,
             tunnel: self.tunnel,
+        };
+        let Some(mut request) = request else {
+            return report;
+        };
+        request.drop_unwritten(visitor.input);
+        let (body, writer) = (request.from, request.to);
+        match self.answer {
+            Down::Body(answer) => {
+                report.sent = answer.moved;
+                if end.is_ok() {
+                    // Bytes behind the answer belong to no request.
+                    let leftover = upstream.input.bytes().len();
+                    let kept = answer.from.finish(writer, leftover).is_some();
+                    report.reusable = kept && self.upload == Upload::Done;
+                    report.next = Some(answer.to.finish(body));
+                }
+            }
+            Down::Awaited(awaiting) => {
+                let responder = awaiting.abandon();
+                report.turn = Some(Turn { body, responder });
+            }
+            Down::Lost(responder) => {
+                report.turn = responder.map(|responder| Turn { body, responder });
+            }
+            Down::Tunnel => {}
         }
+        report
     }
 }
 
@@ -399,38 +496,28 @@ fn touch(deadline: &Deadline, patience: Patience) {
 }
 
 /// One write of what the output has and what may pass behind it.
-fn poll_write(
+fn poll_write<R: Source, W: Sink>(
     to: &mut Side<'_>,
-    flow: &mut Flow,
+    flow: Option<&mut Flow<R, W>>,
     input: &mut Input,
     cx: &mut Context<'_>,
 ) -> Poll<io::Result<()>> {
-    let (made, passed) = (to.output.bytes(), flow.ready(input));
+    let parts = match &flow {
+        Some(flow) => flow.parts(to.output, input),
+        None => [to.output.bytes(), &[], &[]],
+    };
     let conn = Pin::new(&mut *to.conn);
-    let n = match (made.is_empty(), passed.is_empty()) {
-        (false, false) => {
-            ready!(conn.poll_write_vectored(cx, &[IoSlice::new(made), IoSlice::new(passed)]))?
-        }
-        (false, true) => ready!(conn.poll_write(cx, made))?,
-        (true, _) => ready!(conn.poll_write(cx, passed))?,
+    let n = match parts {
+        [made, [], _] => ready!(conn.poll_write(cx, made))?,
+        [[], passed, []] => ready!(conn.poll_write(cx, passed))?,
+        parts => ready!(conn.poll_write_vectored(cx, &parts.map(IoSlice::new)))?,
     };
     if n == 0 {
         return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
     }
-    let of_made = n.min(made.len());
-    to.output.advance(of_made);
-    flow.written(n - of_made, input);
+    match flow {
+        Some(flow) => flow.written(n, to.output, input),
+        None => to.output.advance(n),
+    }
     Poll::Ready(Ok(()))
-}
-
-fn write_interim(response: &Response<'_>, output: &mut Output) {
-    let out = output.buffer();
-    let mut writer = h1::HeadWriter::response(
-        out,
-        h1::Version::Http11,
-        response.status(),
-        response.reason(),
-    );
-    writer.copy_fields(response.fields(), |_| true);
-    writer.finish(Framing::None);
 }

@@ -9,11 +9,11 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use h1::{Framing, HeadWriter, Version};
+use h1::{Framing, HeadWriter, ResponseWriter, Trailers, WriteError};
 use route::{FileError, Files, Route};
 
 use crate::{
-    answer,
+    answer::{self, Turn},
     request::{Next, refuse},
     visitor::{About, Connection},
     work::Work,
@@ -21,16 +21,23 @@ use crate::{
 };
 
 /// Answers a request with a file.
+#[expect(
+    clippy::too_many_arguments,
+    reason = "what an answer of the proxy's own depends on"
+)]
 pub(crate) async fn serve(
     worker: &Rc<Worker>,
     about: &About,
     connection: &mut Connection,
     work: &mut Work,
     began: Duration,
+    mut turn: Turn,
     route: &Route,
     files: &Files,
 ) -> Next {
-    let request = work.request.view(&work.saved);
+    let Some(request) = work.request.view(&work.saved) else {
+        return Next::Abort;
+    };
     if !matches!(request.method(), b"GET" | b"HEAD") {
         let text = "Files are only read: use GET or HEAD.";
         return refuse(
@@ -39,6 +46,7 @@ pub(crate) async fn serve(
             connection,
             work,
             began,
+            turn,
             Some(route),
             (405, text),
         )
@@ -55,6 +63,7 @@ pub(crate) async fn serve(
                 connection,
                 work,
                 began,
+                turn,
                 Some(route),
                 (status, text.as_str()),
             )
@@ -72,12 +81,15 @@ pub(crate) async fn serve(
             connection,
             work,
             began,
+            turn,
             Some(route),
             (404, text),
         )
         .await;
     };
-    let request = work.request.view(&work.saved);
+    let Some(request) = work.request.view(&work.saved) else {
+        return Next::Abort;
+    };
     let first = |name: &[u8]| request.fields().values(name).next();
     let etag = found.etag();
     let fresh = match first(b"if-none-match") {
@@ -100,66 +112,76 @@ pub(crate) async fn serve(
         Some(Range::None) => (416, 0, 0),
         Some(Range::Ignored) | None => (200, 0, found.length),
     };
-    let head_only = request.method() == b"HEAD" || status == 304;
-    let close = !crate::visitor::goes_on(worker, request.keep_alive(), Framing::None)
-        || !matches!(request.framing(), Framing::None | Framing::Length(0));
-    let http10 = request.version() == Version::Http10;
-    let mut writer = HeadWriter::response(
-        work.answer.buffer(),
-        Version::Http11,
-        status,
-        answer::reason(status).as_bytes(),
-    );
-    if status != 304 && status != 416 {
-        writer.field(b"Content-Type", content_type(&found.path).as_bytes());
+    turn.goes_on_if(!worker.is_draining());
+    let Turn { body, responder } = turn;
+    let content = match status {
+        304 => Framing::None,
+        _ => Framing::Length(length),
+    };
+    let reason = answer::reason(status).as_bytes();
+    let out = work.answer.buffer();
+    let Ok(mut writer) = responder.respond(&body, status, reason, content, out) else {
+        return Next::Abort;
+    };
+    if fields(&mut writer, status, &found, &etag, start, length).is_err() {
+        return Next::Abort;
     }
-    writer.field(b"ETag", etag.as_bytes());
-    writer.field(b"Last-Modified", found.modified.as_bytes());
-    writer.field(b"Accept-Ranges", b"bytes");
-    writer.field(b"X-Content-Type-Options", b"nosniff");
-    match status {
-        206 => {
-            let value = format!("bytes {start}-{}/{}", start + length - 1, found.length);
-            writer.field(b"Content-Range", value.as_bytes());
-        }
-        416 => writer.field(
-            b"Content-Range",
-            format!("bytes */{}", found.length).as_bytes(),
-        ),
-        _ => {}
-    }
-    if close {
-        writer.close();
-    } else if http10 {
-        writer.keep_alive();
-    }
-    writer.finish(if status == 304 {
-        Framing::None
-    } else {
-        Framing::Length(length)
-    });
+    let mut writer = writer.finish();
     worker.metrics.count_answer(status);
     let patience = route.timeouts.body;
+    // HEAD has no body, whatever the head says.
+    let sent = if writer.encoder().is_complete() {
+        0
+    } else {
+        length
+    };
     let whole = send(
         connection,
         work,
+        &mut writer,
         found.file,
         start,
-        if head_only { 0 } else { length },
+        sent,
         patience,
     )
     .await;
     crate::request::note_own(worker, about, work, began, route, status, length, whole);
-    match (whole, close) {
-        (false, _) => Next::Abort,
-        (true, true) => Next::Close,
-        (true, false) => Next::Again,
+    if !whole {
+        return Next::Abort;
     }
+    match writer.finish(body) {
+        h1::Next::Idle(visitor) => Next::Again(visitor),
+        h1::Next::Drain(_) | h1::Next::Close => Next::Close,
+    }
+}
+
+fn fields(
+    writer: &mut HeadWriter<'_, ResponseWriter>,
+    status: u16,
+    found: &Found,
+    etag: &str,
+    start: u64,
+    length: u64,
+) -> Result<(), WriteError> {
+    if status != 304 && status != 416 {
+        writer.field(b"Content-Type", content_type(&found.path).as_bytes())?;
+    }
+    writer.field(b"ETag", etag.as_bytes())?;
+    writer.field(b"Last-Modified", found.modified.as_bytes())?;
+    writer.field(b"Accept-Ranges", b"bytes")?;
+    writer.field(b"X-Content-Type-Options", b"nosniff")?;
+    let range = match status {
+        206 => format!("bytes {start}-{}/{}", start + length - 1, found.length),
+        416 => format!("bytes */{}", found.length),
+        _ => return Ok(()),
+    };
+    writer.field(b"Content-Range", range.as_bytes())
 }
 
 async fn send(
     connection: &mut Connection,
     work: &mut Work,
+    writer: &mut ResponseWriter,
     file: File,
     start: u64,
     length: u64,
@@ -189,6 +211,9 @@ async fn send(
         let Ok(Ok((open, piece))) = read else {
             return false;
         };
+        if writer.encoder().data(piece.len()).is_err() {
+            return false;
+        }
         work.answer.buffer().extend_from_slice(&piece);
         left -= piece.len() as u64;
         buffer = piece;
@@ -197,7 +222,10 @@ async fn send(
             return false;
         }
     }
-    connection.write_answer(work, patience).await
+    let ended = writer
+        .encoder()
+        .finish(Trailers::NONE, work.answer.buffer());
+    ended.is_ok() && connection.write_answer(work, patience).await
 }
 
 struct Found {

@@ -1,26 +1,80 @@
 //! One direction of a body: bytes are written from the buffer that they were read into; only framing that has to change is written anew.
+//!
+//! ```text
+//! input ─► BodyDecoder ─► BodyEncoder ─► [made][front of the input][tail]
+//! ```
+//!
+//! `made` and `tail` are in the output. What is framing and what is data, `h1` says; writing is left to the exchange.
 
-use h1::{BodyError, Decoder, Framing, Piece, write_chunk_header};
+use h1::{
+    BodyDecoder, BodyEncoder, BodyError, RelayError, RequestBody, RequestWriter, ResponseBody,
+    ResponseWriter,
+};
 
 use crate::buffer::{Input, Output};
 
+/// Where a body comes from.
+pub(crate) trait Source {
+    fn decoder(&mut self) -> &mut BodyDecoder;
+    fn is_complete(&self) -> bool;
+}
+
+impl Source for RequestBody {
+    fn decoder(&mut self) -> &mut BodyDecoder {
+        self.decoder()
+    }
+    fn is_complete(&self) -> bool {
+        self.is_complete()
+    }
+}
+
+impl Source for ResponseBody {
+    fn decoder(&mut self) -> &mut BodyDecoder {
+        self.decoder()
+    }
+    fn is_complete(&self) -> bool {
+        self.is_complete()
+    }
+}
+
+/// Where it goes.
+pub(crate) trait Sink {
+    fn encoder(&mut self) -> &mut BodyEncoder;
+}
+
+impl Sink for RequestWriter {
+    fn encoder(&mut self) -> &mut BodyEncoder {
+        self.encoder()
+    }
+}
+
+impl Sink for ResponseWriter {
+    fn encoder(&mut self) -> &mut BodyEncoder {
+        self.encoder()
+    }
+}
+
 /// Follows a body from one message to the other.
 #[derive(Debug)]
-pub(crate) struct Flow {
-    decoder: Decoder,
-    from: Framing,
-    to: Framing,
-    /// Bytes at the front of the input that may be written as they are, behind what is in the output.
+pub(crate) struct Flow<R, W> {
+    pub(crate) from: R,
+    pub(crate) to: W,
+    /// Bytes at the front of the input that are written as they are.
     pass: usize,
-    /// What comes behind them and must not.
-    held: Option<Piece>,
-    /// The end that the output's framing wants has been written.
+    /// Bytes behind them that are dealt with and not written.
+    skip: usize,
+    /// While something passes: so many of the output's last bytes come behind it.
+    tail: usize,
+    /// The end that the other framing wants has been made.
     closed: bool,
     /// Bytes of body so far.
     pub(crate) moved: u64,
-    /// Most bytes of body.
-    limit: Option<u64>,
 }
+
+/// From the visitor.
+pub(crate) type Upward = Flow<RequestBody, RequestWriter>;
+/// To the visitor.
+pub(crate) type Downward = Flow<ResponseBody, ResponseWriter>;
 
 /// What can be done next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,76 +90,74 @@ pub(crate) enum Step {
 /// Why a body is not followed further.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BadBody {
-    Framing(BodyError),
+    /// It breaks its framing, or does not fit the head it is sent with.
+    Framing,
     TooLarge,
-    /// The connection ended within it.
-    Cut,
 }
 
-impl Flow {
-    pub(crate) fn new(from: Framing, to: Framing, limit: Option<u64>) -> Self {
+impl From<RelayError> for BadBody {
+    fn from(error: RelayError) -> Self {
+        match error {
+            RelayError::Body(BodyError::TooLarge) => Self::TooLarge,
+            RelayError::Body(_) | RelayError::Write(_) => Self::Framing,
+        }
+    }
+}
+
+impl<R: Source, W: Sink> Flow<R, W> {
+    pub(crate) fn new(from: R, to: W) -> Self {
         Self {
-            decoder: Decoder::new(from),
             from,
             to,
             pass: 0,
-            held: None,
+            skip: 0,
+            tail: 0,
             closed: false,
             moved: 0,
-            limit,
         }
     }
 
     /// Everything was read, whether or not it was written.
     pub(crate) fn is_read(&self) -> bool {
-        self.decoder.is_done()
+        self.from.is_complete()
     }
 
-    /// Bytes that may be written behind the output's.
-    pub(crate) fn ready<'i>(&self, input: &'i Input) -> &'i [u8] {
-        input.slice(0..self.pass)
+    /// What is to be written, in this order: of the output, of the input, of the output again.
+    pub(crate) fn parts<'b>(&self, output: &'b Output, input: &'b Input) -> [&'b [u8]; 3] {
+        let made = output.bytes();
+        let (made, tail) = made.split_at(made.len().saturating_sub(self.tail));
+        [made, input.slice(0..self.pass), tail]
     }
 
-    /// So many of them were written.
-    pub(crate) fn written(&mut self, n: usize, input: &mut Input) {
-        self.pass -= n;
-        input.consume(n);
+    /// So many bytes of the parts were written.
+    pub(crate) fn written(&mut self, n: usize, output: &mut Output, input: &mut Input) {
+        let made = output.bytes().len().saturating_sub(self.tail).min(n);
+        let passed = self.pass.min(n - made);
+        output.advance(made);
+        self.pass -= passed;
+        input.consume(passed);
+        if self.pass == 0 {
+            self.tail = 0;
+            output.advance(n - made - passed);
+        }
     }
 
     /// Looks at what has been read.
     pub(crate) fn step(&mut self, input: &mut Input, output: &mut Output) -> Result<Step, BadBody> {
-        loop {
-            if let Some(piece) = self.held.take() {
-                if self.pass > 0 {
-                    self.held = Some(piece);
-                    return Ok(Step::Write);
-                }
-                self.replace(&piece, input, output);
-                continue;
-            }
-            if self.decoder.is_done() {
-                self.close(output);
+        while self.pass == 0 {
+            input.consume(std::mem::take(&mut self.skip));
+            if self.from.is_complete() {
+                self.close(output)?;
                 break;
             }
-            let rest = &input.bytes()[self.pass..];
-            let Some(piece) = self.decoder.next(rest).map_err(BadBody::Framing)? else {
+            if input.is_empty() {
                 break;
-            };
-            if let Piece::Data(range) = &piece {
-                self.moved += range.len() as u64;
-                if self.limit.is_some_and(|limit| self.moved > limit) {
-                    return Err(BadBody::TooLarge);
-                }
             }
-            if self.passes(&piece) {
-                self.pass += piece.range().end;
-            } else {
-                self.held = Some(piece);
-            }
+            self.relay(input, output)?;
         }
         Ok(if self.pass > 0 || !output.is_empty() {
             Step::Write
-        } else if self.decoder.is_done() {
+        } else if self.from.is_complete() {
             Step::Done
         } else {
             Step::Read
@@ -113,50 +165,56 @@ impl Flow {
     }
 
     /// The connection that the body comes from has ended.
-    pub(crate) fn end_of_input(&mut self) -> Result<(), BadBody> {
-        if !self.decoder.ends_with_connection() {
-            return Err(BadBody::Cut);
+    pub(crate) fn end_of_input(&mut self) -> Result<(), BodyError> {
+        self.from.decoder().end_of_input()
+    }
+
+    /// Nothing more is written: what is dealt with leaves the input, so that it begins with what follows.
+    pub(crate) fn drop_unwritten(&mut self, input: &mut Input) {
+        input.consume(std::mem::take(&mut self.pass) + std::mem::take(&mut self.skip));
+    }
+
+    fn relay(&mut self, input: &mut Input, output: &mut Output) -> Result<(), BadBody> {
+        let decoder = self.from.decoder();
+        let relayed = self.to.encoder().relay(decoder, input.bytes())?;
+        self.moved = decoder.received();
+        let out = output.buffer();
+        out.extend_from_slice(relayed.prefix.as_bytes());
+        let data = relayed.data;
+        let passes = data.len() > SMALL;
+        if !passes {
+            out.extend_from_slice(input.slice(data.clone()));
         }
-        self.decoder = Decoder::new(Framing::None);
+        let made = out.len();
+        out.extend_from_slice(relayed.suffix.as_bytes());
+        if relayed.end {
+            self.close(output)?;
+        }
+        if passes {
+            self.tail = output.buffer().len() - made;
+            input.consume(data.start);
+            self.pass = data.len();
+            self.skip = relayed.consumed - data.end;
+        } else {
+            input.consume(relayed.consumed);
+        }
         Ok(())
     }
 
-    fn passes(&self, piece: &Piece) -> bool {
-        match (piece, self.to) {
-            (Piece::Data(_), Framing::Chunked) => self.from == Framing::Chunked,
-            (Piece::Data(_), _) => true,
-            (Piece::ChunkHeader { canonical, .. }, Framing::Chunked) => *canonical,
-            (Piece::Trailer { allowed, .. }, Framing::Chunked) => *allowed,
-            (Piece::ChunkEnd(_) | Piece::TrailerEnd(_), Framing::Chunked) => true,
-            _ => false,
-        }
-    }
-
-    /// Takes a piece off the input and writes what stands for it.
-    fn replace(&self, piece: &Piece, input: &mut Input, output: &mut Output) {
-        if self.to == Framing::Chunked {
-            match piece {
-                Piece::ChunkHeader { size, .. } => write_chunk_header(output.buffer(), *size),
-                Piece::Data(range) => {
-                    let out = output.buffer();
-                    write_chunk_header(out, range.len() as u64);
-                    out.extend_from_slice(input.slice(range.clone()));
-                    out.extend_from_slice(b"\r\n");
-                }
-                _ => {}
-            }
-        }
-        input.consume(piece.range().end);
-    }
-
-    fn close(&mut self, output: &mut Output) {
+    fn close(&mut self, output: &mut Output) -> Result<(), BadBody> {
         if self.closed {
-            return;
+            return Ok(());
         }
-        // Behind bytes that still pass there is no place yet; only a body without chunks needs an end, and its data is never passed.
         self.closed = true;
-        if self.to == Framing::Chunked && self.from != Framing::Chunked {
-            output.buffer().extend_from_slice(b"0\r\n\r\n");
-        }
+        let finished = if self.to.encoder().is_complete() {
+            Ok(())
+        } else {
+            let trailers = self.from.decoder().trailers();
+            self.to.encoder().finish(trailers, output.buffer())
+        };
+        finished.map_err(|_| BadBody::Framing)
     }
 }
+
+/// So many bytes are cheaper to copy behind what was made than to be written as a part of their own.
+const SMALL: usize = 256;

@@ -16,7 +16,7 @@ use ::h2::{
     server::{Builder, SendResponse},
 };
 use bytes::{Buf, Bytes};
-use h1::{Asked, Decoder, Framing, Piece, ResponseHead};
+use h1::{Answer, Awaiting, Framing, RequestLine, ResponseBody, ResponseHead};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use tokio::io::ReadBuf;
 
@@ -97,9 +97,7 @@ pub(crate) struct H2Stream {
     head: ResponseHead,
     /// An answer's head that is not complete.
     unparsed: Vec<u8>,
-    asked: Asked,
     writing: Writing,
-    trailers: HeaderMap,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,8 +110,8 @@ enum Reading {
 
 #[derive(Debug)]
 enum Writing {
-    Head,
-    Body(Decoder),
+    Head(Awaiting<()>),
+    Body(ResponseBody),
     Tunnel,
     Ended,
 }
@@ -138,11 +136,7 @@ impl H2Stream {
             return None;
         }
         let (made, reading) = write_head(&parts, &body, websocket, about);
-        let method = if websocket {
-            b"GET"
-        } else {
-            parts.method.as_str().as_bytes()
-        };
+        let awaiting = awaiting(parts.method == Method::HEAD, websocket)?;
         Some(Self {
             made: made.into(),
             request: body,
@@ -151,9 +145,7 @@ impl H2Stream {
             answer: None,
             head: ResponseHead::default(),
             unparsed: Vec::new(),
-            asked: Asked::new(method, websocket),
-            writing: Writing::Head,
-            trailers: HeaderMap::new(),
+            writing: Writing::Head(awaiting),
         })
     }
 
@@ -206,34 +198,17 @@ impl H2Stream {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         match &mut self.writing {
-            Writing::Head => Poll::Ready(self.write_head(bytes)),
+            Writing::Head(_) => Poll::Ready(self.write_head(bytes)),
             Writing::Tunnel => self.poll_send(cx, bytes),
             Writing::Ended => Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
-            Writing::Body(decoder) => {
-                // Framing that was cut in two is put together with what comes now.
-                let joined;
-                let (input, before) = if self.unparsed.is_empty() {
-                    (bytes, 0)
-                } else {
-                    joined = [&self.unparsed, bytes].concat();
-                    (&joined[..], self.unparsed.len())
-                };
-                let Some(piece) = decoder.next(input).map_err(|_| invalid())? else {
-                    self.unparsed.extend_from_slice(bytes);
-                    return Poll::Ready(Ok(bytes.len()));
-                };
-                let range = piece.range();
-                match piece {
-                    Piece::Data(_) => {
-                        debug_assert_eq!(before, 0, "data is never cut");
-                        return self.poll_body(cx, &bytes[range]);
-                    }
-                    Piece::Trailer { .. } => add_trailer(&mut self.trailers, &input[range.clone()]),
-                    Piece::TrailerEnd(_) => self.end_body()?,
-                    Piece::ChunkHeader { .. } | Piece::ChunkEnd(_) => {}
+            Writing::Body(body) => {
+                let decoded = body.decoder().decode(bytes).map_err(|_| invalid())?;
+                if !decoded.data.is_empty() {
+                    ready!(self.poll_body(cx, &bytes[decoded.data], decoded.end))?;
+                } else if decoded.end {
+                    self.end_body()?;
                 }
-                self.unparsed.clear();
-                Poll::Ready(Ok(range.end - before))
+                Poll::Ready(Ok(decoded.consumed))
             }
         }
     }
@@ -259,41 +234,42 @@ impl H2Stream {
     fn write_head(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let before = self.unparsed.len();
         self.unparsed.extend_from_slice(bytes);
-        let limits = h1::Limits {
-            head: usize::MAX,
-            fields: usize::MAX,
-            target: 0,
-        };
-        let parsed = self.head.parse(&self.unparsed, self.asked, &limits);
+        let parsed = self.head.parse(&self.unparsed, &UNLIMITED);
         let Some(length) = parsed.map_err(|_| invalid())? else {
             return Ok(bytes.len());
         };
-        let answer = self.head.view(&self.unparsed);
-        if !answer.is_interim() {
-            let tunnel = answer.is_tunnel();
-            let ends = answer.framing() == Framing::None && !tunnel;
-            let response = translate(&answer, tunnel);
-            let sending = self.respond.send_response(response, ends);
-            self.answer = Some(sending.map_err(|error| broken(&error))?);
-            self.writing = match answer.framing() {
-                _ if tunnel => {
-                    self.reading = Reading::Plain;
-                    Writing::Tunnel
-                }
-                Framing::None => Writing::Ended,
-                framing => Writing::Body(Decoder::new(framing)),
-            };
-            if answer.framing() == Framing::Length(0) {
-                self.end_body()?;
+        let Some(answer) = self.head.view(&self.unparsed) else {
+            return Err(invalid());
+        };
+        let Writing::Head(awaiting) = std::mem::replace(&mut self.writing, Writing::Ended) else {
+            return Err(invalid());
+        };
+        let (response, next, ends) = match awaiting.answer(answer).map_err(|_| invalid())? {
+            Answer::Interim(awaiting) => {
+                self.writing = Writing::Head(awaiting);
+                self.head.clear();
+                self.unparsed.clear();
+                return Ok(length - before);
             }
-        }
+            Answer::Tunnel { .. } => {
+                self.reading = Reading::Plain;
+                (translate(&answer, true), Writing::Tunnel, false)
+            }
+            Answer::Final { body, .. } if body.is_complete() => {
+                (translate(&answer, false), Writing::Ended, true)
+            }
+            Answer::Final { body, .. } => (translate(&answer, false), Writing::Body(body), false),
+        };
+        let sending = self.respond.send_response(response, ends);
+        self.answer = Some(sending.map_err(|error| broken(&error))?);
+        self.writing = next;
         self.head.clear();
         self.unparsed.clear();
         Ok(length - before)
     }
 
     /// Sends a part of the body that is known to be data; the decoder has counted all of it, so all is taken.
-    fn poll_body(&mut self, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_body(&mut self, cx: &mut Context<'_>, data: &[u8], ends: bool) -> Poll<io::Result<()>> {
         let Some(answer) = &mut self.answer else {
             return Poll::Ready(Err(invalid()));
         };
@@ -302,12 +278,11 @@ impl H2Stream {
         if let Poll::Ready(Some(Err(error))) = answer.poll_capacity(cx) {
             return Poll::Ready(Err(broken(&error)));
         }
-        let ends = matches!(&self.writing, Writing::Body(decoder) if decoder.is_done());
         let sent = answer.send_data(Bytes::copy_from_slice(data), ends);
         if ends {
             self.writing = Writing::Ended;
         }
-        Poll::Ready(sent.map(|()| data.len()).map_err(|error| broken(&error)))
+        Poll::Ready(sent.map_err(|error| broken(&error)))
     }
 
     /// Whether the visitor's window has room; asked before each write of a body.
@@ -337,11 +312,19 @@ impl H2Stream {
     }
 
     fn end_body(&mut self) -> io::Result<()> {
+        let mut trailers = HeaderMap::new();
+        if let Writing::Body(body) = &mut self.writing {
+            for (name, value) in body.decoder().trailers().iter() {
+                let name = HeaderName::from_bytes(name);
+                if let (Ok(name), Ok(value)) = (name, HeaderValue::from_bytes(value)) {
+                    trailers.append(name, value);
+                }
+            }
+        }
         self.writing = Writing::Ended;
         let Some(answer) = &mut self.answer else {
             return Ok(());
         };
-        let trailers = std::mem::take(&mut self.trailers);
         let ended = if trailers.is_empty() {
             answer.send_data(Bytes::new(), true)
         } else {
@@ -349,6 +332,18 @@ impl H2Stream {
         };
         ended.map_err(|error| broken(&error))
     }
+}
+
+/// What the answer is read with: of the request only what its framing depends on.
+fn awaiting(head_only: bool, websocket: bool) -> Option<Awaiting<()>> {
+    let method: &[u8] = if head_only { b"HEAD" } else { b"GET" };
+    let mut line = RequestLine::new(method, b"/", b"", Framing::None).ok()?;
+    if websocket {
+        line = line.with_upgrade(b"websocket").ok()?;
+    }
+    let mut unused = Vec::new();
+    let sent = h1::Upstream::new(&UNLIMITED).send(&line, (), &mut unused);
+    Some(sent.finish().awaiting)
 }
 
 /// The request in HTTP/1.1's words. Names and values are what `http` allows, so no line can be forged; what else is wrong with them the strict
@@ -452,19 +447,9 @@ fn translate(answer: &h1::Response<'_>, tunnel: bool) -> Response<()> {
     response
 }
 
-fn add_trailer(trailers: &mut HeaderMap, line: &[u8]) {
-    let Some(colon) = line.iter().position(|byte| *byte == b':') else {
-        return;
-    };
-    let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
-    if let (Ok(name), Ok(value)) = (HeaderName::from_bytes(name), HeaderValue::from_bytes(value)) {
-        trailers.append(name, value);
-    }
-}
-
 fn chunk(data: &Bytes) -> Bytes {
     let mut out = Vec::with_capacity(data.len() + 12);
-    h1::write_chunk_header(&mut out, data.len() as u64);
+    let _ = write!(out, "{:x}\r\n", data.len());
     out.extend_from_slice(data);
     out.extend_from_slice(b"\r\n");
     out.into()
@@ -493,6 +478,18 @@ fn invalid() -> io::Error {
     io::ErrorKind::InvalidData.into()
 }
 
+/// For answers that this proxy has written: what they may have was decided when they were read.
+const UNLIMITED: h1::Limits = h1::Limits {
+    head: usize::MAX,
+    fields: usize::MAX,
+    target: usize::MAX,
+    chunk_extension: usize::MAX,
+    chunk_extensions: usize::MAX,
+    trailers: usize::MAX,
+    drain: u64::MAX,
+    requests: u64::MAX,
+    interim: u32::MAX,
+};
 /// Streams at one time, and so requests of one visitor under way.
 const STREAMS: u32 = 128;
 /// What a visitor may send of one body, and of all, before it is passed on.

@@ -7,7 +7,7 @@ use std::{
     fs::{File, OpenOptions},
     io::{self, Write as _},
     net::IpAddr,
-    path::{Path, PathBuf},
+    path::Path,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
@@ -211,7 +211,7 @@ fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new().create(true).append(true).open(path)
 }
 
-fn write_all(shared: &Shared, receiver: &Receiver<Message>, mut file: File, path: &PathBuf) {
+fn write_all(shared: &Shared, receiver: &Receiver<Message>, mut file: File, path: &Path) {
     let mut complained = false;
     while let Ok(message) = receiver.recv() {
         if shared.reopen.swap(false, Relaxed) {

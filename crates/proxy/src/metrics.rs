@@ -108,7 +108,7 @@ impl Metrics {
     pub(crate) fn count_answer(&self, status: u16) {
         match status {
             0 => {}
-            ..400 => self.proxy_answers_2xx_3xx_total.add_one(),
+            1..400 => self.proxy_answers_2xx_3xx_total.add_one(),
             400..500 => self.proxy_answers_4xx_total.add_one(),
             _ => self.proxy_answers_5xx_total.add_one(),
         }

@@ -2,21 +2,24 @@
 
 use std::{net::SocketAddr, rc::Rc, time::Duration};
 
-use h1::{Fields, Framing, HeadWriter, Known, Request, Response, Version};
+use h1::{
+    Fields, Framing, HeadWriter, Request, RequestLine, Responder, Response, Sent, Version,
+    WriteError,
+};
 use route::{
     Action, AuthDecision, HostField, Outcome, PickRequest, RateDecision, Report as Health,
     RequestView, Route, Tried, Values, VisitorView,
 };
 
 use crate::{
-    answer::{self, Answer, Manner},
-    exchange::{Exchange, Failed, Patience, Report, Side},
+    answer::{self, Answer, Turn},
+    exchange::{Behind, Exchange, Failed, Patience, Report, Side},
     flow::{BadBody, Flow},
     log::{EndedBy, Entry, Phase},
     site::UpstreamServer,
     tunnel::{self, TunnelEnd},
     upstream::{Lease, NoConnection, Picked, Upstream},
-    visitor::{About, Connection, goes_on},
+    visitor::{About, Connection},
     work::Work,
     worker::{Local, Worker},
 };
@@ -24,7 +27,7 @@ use crate::{
 /// What becomes of the visitor's connection.
 pub(crate) enum Next {
     /// It goes on.
-    Again,
+    Again(h1::Visitor),
     /// It ends behind the answer.
     Close,
     /// The answer is not whole: reset.
@@ -60,6 +63,7 @@ pub(crate) async fn serve(
     worker: &Rc<Worker>,
     about: &About,
     connection: &mut Connection,
+    visitor: h1::Visitor,
     work: &mut Work,
 ) -> Next {
     let local = worker.local();
@@ -70,7 +74,11 @@ pub(crate) async fn serve(
         scratch,
         ..
     } = work;
-    let request = head.view(saved);
+    let Some(request) = head.view(saved) else {
+        return Next::Abort;
+    };
+    let (body, responder) = visitor.begin(request);
+    let mut turn = Turn { body, responder };
     let fields = FieldView(request.fields());
     let view = request_view(&request, about, &fields);
     let route = match local.site.routes.match_request(&view, scratch) {
@@ -83,6 +91,7 @@ pub(crate) async fn serve(
                 connection,
                 work,
                 began,
+                turn,
                 None,
                 (400, text.as_str()),
             )
@@ -91,7 +100,17 @@ pub(crate) async fn serve(
     };
     let Some(route) = route.and_then(|id| local.site.routes.get(id)) else {
         let text = "Nothing here answers for this host and path.";
-        return refuse(worker, about, connection, work, began, None, (404, text)).await;
+        return refuse(
+            worker,
+            about,
+            connection,
+            work,
+            began,
+            turn,
+            None,
+            (404, text),
+        )
+        .await;
     };
     connection.keep_alive = route.timeouts.keep_alive;
     let visitor = local.site.forwarding.visitor(&VisitorView {
@@ -110,6 +129,7 @@ pub(crate) async fn serve(
                 connection,
                 work,
                 began,
+                turn,
                 Some(route),
                 (status, text),
             )
@@ -117,7 +137,7 @@ pub(crate) async fn serve(
         }
         Pass::Later(after) => {
             worker.metrics.proxy_denied_total.add_one();
-            return too_many(worker, about, connection, work, began, route, after).await;
+            return too_many(worker, about, connection, work, began, turn, route, after).await;
         }
     }
     if request.method() == b"CONNECT" {
@@ -128,13 +148,14 @@ pub(crate) async fn serve(
             connection,
             work,
             began,
+            turn,
             Some(route),
             (405, text),
         )
         .await;
     }
-    if let (Framing::Length(length), Some(limit)) = (request.framing(), route.limits.body_bytes)
-        && length > limit
+    if let Some(limit) = route.limits.body_bytes
+        && turn.body.set_limit(limit).is_err()
     {
         let text = "The body is larger than this service accepts.";
         return refuse(
@@ -143,6 +164,7 @@ pub(crate) async fn serve(
             connection,
             work,
             began,
+            turn,
             Some(route),
             (413, text),
         )
@@ -158,6 +180,7 @@ pub(crate) async fn serve(
                     connection,
                     work,
                     began,
+                    turn,
                     Some(route),
                     (502, text),
                 )
@@ -174,7 +197,7 @@ pub(crate) async fn serve(
                 visitor,
                 began,
             };
-            forward.run(connection, work).await
+            forward.run(connection, turn, work).await
         }
         Action::Respond(respond) => {
             let (kind, body) = (respond.content_type.clone(), respond.body.clone());
@@ -184,6 +207,7 @@ pub(crate) async fn serve(
                 connection,
                 work,
                 began,
+                turn,
                 route,
                 respond.status,
                 &kind,
@@ -205,6 +229,7 @@ pub(crate) async fn serve(
                 connection,
                 work,
                 began,
+                turn,
                 route,
                 redirect.status(),
                 "",
@@ -215,7 +240,7 @@ pub(crate) async fn serve(
         }
         Action::Files(files) => {
             Box::pin(crate::files::serve(
-                worker, about, connection, work, began, route, files,
+                worker, about, connection, work, began, turn, route, files,
             ))
             .await
         }
@@ -227,6 +252,7 @@ pub(crate) async fn serve(
                 connection,
                 work,
                 began,
+                turn,
                 Some(route),
                 (502, text),
             )
@@ -329,18 +355,6 @@ impl<'a> From<(u16, &'a str)> for Refusal<'a> {
     }
 }
 
-/// The answer's manner for a request whose body has not been read.
-fn manner(worker: &Worker, request: &Request<'_>) -> Manner {
-    let unread = !matches!(request.framing(), Framing::None | Framing::Length(0));
-    let close = unread || !goes_on(worker, request.keep_alive(), Framing::None);
-    Manner {
-        version: Version::Http11,
-        head_only: request.method() == b"HEAD",
-        close,
-        say_keep_alive: request.version() == Version::Http10,
-    }
-}
-
 #[expect(
     clippy::too_many_arguments,
     reason = "what an answer of the proxy's own depends on"
@@ -351,6 +365,7 @@ pub(crate) async fn refuse(
     connection: &mut Connection,
     work: &mut Work,
     began: Duration,
+    mut turn: Turn,
     route: Option<&Route>,
     refusal: impl Into<Refusal<'_>>,
 ) -> Next {
@@ -359,15 +374,14 @@ pub(crate) async fn refuse(
         text,
         phase,
     } = refusal.into();
-    let request = work.request.view(&work.saved);
-    let manner = manner(worker, &request);
+    turn.goes_on_if(!worker.is_draining());
     let challenge = route
         .filter(|_| status == 401)
         .and_then(|route| route.access.auth.as_ref())
         .map(|auth| auth.challenge());
-    Answer { status, text }.write(manner, &mut work.answer, |writer| {
+    let next = Answer { status, text }.write(turn, &mut work.answer, |writer| {
         if let Some(challenge) = challenge {
-            writer.field(b"WWW-Authenticate", challenge.as_bytes());
+            add(writer, b"WWW-Authenticate", challenge.as_bytes());
         }
     });
     let told = Told {
@@ -376,27 +390,31 @@ pub(crate) async fn refuse(
         phase,
         ..Told::default()
     };
-    finish(worker, about, connection, work, began, route, manner, told).await
+    finish(worker, about, connection, work, began, route, next, told).await
 }
 
+#[expect(
+    clippy::too_many_arguments,
+    reason = "what an answer of the proxy's own depends on"
+)]
 async fn too_many(
     worker: &Rc<Worker>,
     about: &About,
     connection: &mut Connection,
     work: &mut Work,
     began: Duration,
+    mut turn: Turn,
     route: &Route,
     after: Duration,
 ) -> Next {
-    let request = work.request.view(&work.saved);
-    let manner = manner(worker, &request);
+    turn.goes_on_if(!worker.is_draining());
     let answer = Answer {
         status: 429,
         text: "Too many requests. Try again later.",
     };
     let seconds = after.as_secs() + u64::from(after.subsec_nanos() > 0);
-    answer.write(manner, &mut work.answer, |writer| {
-        writer.field(b"Retry-After", seconds.to_string().as_bytes());
+    let next = answer.write(turn, &mut work.answer, |writer| {
+        add(writer, b"Retry-After", seconds.to_string().as_bytes());
     });
     let told = Told {
         status: 429,
@@ -410,7 +428,7 @@ async fn too_many(
         work,
         began,
         Some(route),
-        manner,
+        next,
         told,
     )
     .await
@@ -426,29 +444,33 @@ async fn own(
     connection: &mut Connection,
     work: &mut Work,
     began: Duration,
+    mut turn: Turn,
     route: &Route,
     status: u16,
     kind: &str,
     body: &[u8],
     location: Option<&[u8]>,
 ) -> Next {
-    let request = work.request.view(&work.saved);
-    let manner = manner(worker, &request);
+    turn.goes_on_if(!worker.is_draining());
+    let Some(request) = work.request.view(&work.saved) else {
+        return Next::Abort;
+    };
     let fields = FieldView(request.fields());
     let values = Values {
         request: request_view(&request, about, &fields),
         client: about.peer,
     };
     let value = &mut work.value;
-    answer::write(manner, status, kind, body, &mut work.answer, |writer| {
+    let next = answer::write(turn, status, kind, body, &mut work.answer, |writer| {
         if let Some(location) = location {
-            writer.field(b"Location", location);
+            add(writer, b"Location", location);
         }
         for edit in route.response_headers.writes() {
             value.clear();
             edit.value.write(&values, value);
-            writer.field(edit.name.as_bytes(), value);
+            add(writer, edit.name.as_bytes(), value);
         }
+        Ok(())
     });
     let told = Told {
         status,
@@ -462,7 +484,7 @@ async fn own(
         work,
         began,
         Some(route),
-        manner,
+        next,
         told,
     )
     .await
@@ -480,7 +502,7 @@ async fn finish(
     work: &mut Work,
     began: Duration,
     route: Option<&Route>,
-    manner: Manner,
+    next: Result<h1::Next, WriteError>,
     mut told: Told,
 ) -> Next {
     let patience = route.map_or(ANSWER_PATIENCE, |route| route.timeouts.body);
@@ -492,10 +514,17 @@ async fn finish(
     }
     worker.metrics.count_answer(told.status);
     note(worker, about, work, began, route, None, told);
-    match (written, manner.close) {
-        (false, _) => Next::Abort,
-        (true, true) => Next::Close,
-        (true, false) => Next::Again,
+    match next {
+        Ok(h1::Next::Idle(visitor)) if written => Next::Again(visitor),
+        Ok(_) if written => Next::Close,
+        _ => Next::Abort,
+    }
+}
+
+/// Adds a field that a configuration or a visitor has put together. One that cannot be sent is left out: nobody forges a head with it.
+fn add<N>(writer: &mut HeadWriter<'_, N>, name: &[u8], value: &[u8]) {
+    if let Err(error) = writer.field(name, value) {
+        tracing::debug!(%error, "a field is left out");
     }
 }
 
@@ -512,7 +541,7 @@ struct Forward<'a> {
 }
 
 impl Forward<'_> {
-    async fn run(&self, connection: &mut Connection, work: &mut Work) -> Next {
+    async fn run(&self, connection: &mut Connection, mut turn: Turn, work: &mut Work) -> Next {
         let worker = self.worker;
         let _admitted = match self.upstream.try_enter(worker.clock.coarse()) {
             Ok(admitted) => admitted,
@@ -527,7 +556,9 @@ impl Forward<'_> {
                         worker.metrics.proxy_unavailable_total.add_one();
                         let text =
                             "The service has as many requests as it can take. Try again soon.";
-                        return self.refuse(connection, work, 503, text, Phase::Queue).await;
+                        return self
+                            .refuse(connection, turn, work, 503, text, Phase::Queue)
+                            .await;
                     }
                 }
             }
@@ -538,11 +569,13 @@ impl Forward<'_> {
         loop {
             let Some(picked) = self.pick(work, tried) else {
                 if let Some(failed) = &failed {
-                    return self.no_connection(connection, work, failed).await;
+                    return self.no_connection(connection, turn, work, failed).await;
                 }
                 worker.metrics.proxy_unavailable_total.add_one();
                 let text = "No server of this service is available now.";
-                return self.refuse(connection, work, 503, text, Phase::Queue).await;
+                return self
+                    .refuse(connection, turn, work, 503, text, Phase::Queue)
+                    .await;
             };
             let server = picked.server;
             let now = worker.clock.coarse();
@@ -560,16 +593,17 @@ impl Forward<'_> {
                             failed = Some(error);
                             continue;
                         }
-                        return self.no_connection(connection, work, &error).await;
+                        return self.no_connection(connection, turn, work, &error).await;
                     }
                 },
             };
             if reused {
                 worker.metrics.proxy_upstream_reused_total.add_one();
             }
-            match self.exchange(connection, work, &picked, lease).await {
+            match self.exchange(connection, turn, work, &picked, lease).await {
                 Done::Over(next) => return next,
-                Done::Unanswered => {
+                Done::Unanswered(back) => {
+                    turn = back;
                     let now = worker.clock.coarse();
                     picked.finish(now, Outcome::Failed);
                     // One that was kept and closed meanwhile says nothing of the server.
@@ -577,7 +611,7 @@ impl Forward<'_> {
                         self.upstream.report(server, Health::ServerError, now);
                         tried.insert(server);
                     }
-                    if is_repeatable(&work.request.view(&work.saved))
+                    if work.request.view(&work.saved).is_some_and(is_repeatable)
                         && self.may_retry(&mut retries)
                     {
                         continue;
@@ -586,7 +620,7 @@ impl Forward<'_> {
                     let text =
                         "The server behind this proxy closed the connection without an answer.";
                     return self
-                        .refuse(connection, work, 502, text, Phase::Answer)
+                        .refuse(connection, turn, work, 502, text, Phase::Answer)
                         .await;
                 }
             }
@@ -594,7 +628,7 @@ impl Forward<'_> {
     }
 
     fn pick(&self, work: &Work, tried: Tried) -> Option<Picked> {
-        let request = work.request.view(&work.saved);
+        let request = work.request.view(&work.saved)?;
         let fields = FieldView(request.fields());
         let spec = self.upstream.spec();
         let key = spec
@@ -640,6 +674,7 @@ impl Forward<'_> {
     async fn refuse(
         &self,
         connection: &mut Connection,
+        turn: Turn,
         work: &mut Work,
         status: u16,
         text: &str,
@@ -656,6 +691,7 @@ impl Forward<'_> {
             connection,
             work,
             self.began,
+            turn,
             Some(self.route),
             refusal,
         )
@@ -665,6 +701,7 @@ impl Forward<'_> {
     async fn no_connection(
         &self,
         connection: &mut Connection,
+        turn: Turn,
         work: &mut Work,
         failed: &NoConnection,
     ) -> Next {
@@ -681,7 +718,7 @@ impl Forward<'_> {
                 )
             }
         };
-        self.refuse(connection, work, status, text, Phase::Connect)
+        self.refuse(connection, turn, work, status, text, Phase::Connect)
             .await
     }
 
@@ -689,6 +726,7 @@ impl Forward<'_> {
     async fn exchange(
         &self,
         connection: &mut Connection,
+        turn: Turn,
         work: &mut Work,
         picked: &Picked,
         mut lease: Lease,
@@ -706,23 +744,55 @@ impl Forward<'_> {
             path,
             ..
         } = work;
-        let request = head.view(saved);
-        let upgrade = self.to.websocket && wants_websocket(&request);
+        let Some(request) = head.view(saved) else {
+            return Done::Over(Next::Abort);
+        };
+        let upgrade = self.to.websocket && wants_websocket(request);
+        let Turn { body, responder } = turn;
         *to_upstream = Default::default();
-        self.write_request(&request, server, upgrade, to_upstream.buffer(), value, path);
-        let mut asked = request.asked();
-        if !upgrade {
-            asked = asked.without_upgrade();
-        }
-        let keep =
-            request.keep_alive() && connection.requests < self.route.limits.requests_per_connection;
+        let written = self.write_request(
+            request,
+            server,
+            upgrade,
+            responder,
+            to_upstream.buffer(),
+            value,
+            path,
+        );
+        let sent = match written {
+            Ok(sent) => sent,
+            Err(responder) => {
+                let turn = Turn { body, responder };
+                let text = "The path of this request cannot be rewritten as this service wants.";
+                let refused = self.refuse(connection, turn, work, 400, text, Phase::Request);
+                return Done::Over(refused.await);
+            }
+        };
+        let keep = connection.requests < self.route.limits.requests_per_connection;
         let mut head_after = None;
-        let mut close = false;
-        let mut on_head = |answer: &Response<'_>, out: &mut Vec<u8>| {
+        let mut on_head = |answer: Response<'_>,
+                           mut responder: Responder,
+                           behind: Behind<'_>,
+                           out: &mut Vec<u8>| {
             head_after = Some(worker.clock.precise().saturating_sub(self.began));
-            let framing = self.write_answer(&request, answer, picked, keep, out, value);
-            close = framing.1;
-            framing.0
+            match behind {
+                Behind::Body(body) => {
+                    if !keep || worker.is_draining() {
+                        responder.close();
+                    }
+                    let writer = responder.forward(body, answer, out)?;
+                    Ok(Some(
+                        self.write_answer(writer, request, answer, picked, value),
+                    ))
+                }
+                Behind::Tunnel(body) => {
+                    let protocol = answer.upgrade().unwrap_or_default();
+                    let (status, reason) = (answer.status(), answer.reason());
+                    let writer = responder.tunnel(body, status, reason, protocol, out)?;
+                    self.write_answer(writer, request, answer, picked, value);
+                    Ok(None)
+                }
+            }
         };
         let report = Exchange {
             visitor: Side {
@@ -736,14 +806,9 @@ impl Forward<'_> {
                 output: to_upstream,
             },
             head: response,
-            asked,
+            awaiting: Some(sent.awaiting),
             limits: self.local.heads.limits,
-            interim: request.version() == Version::Http11,
-            request: Flow::new(
-                request.framing(),
-                request.framing(),
-                self.route.limits.body_bytes,
-            ),
+            request: Some(Flow::new(body, sent.body)),
             patience: Patience {
                 response: self.route.timeouts.response,
                 body: self.route.timeouts.body,
@@ -755,20 +820,21 @@ impl Forward<'_> {
         .await;
         response.clear();
         to_upstream.rest();
-        if report.end == Err(Failed::UpstreamGone { silent: true }) && !self.visitor_spoke(&report)
-        {
-            return Done::Unanswered;
+        // Some of the request's body may be gone, so that it cannot be sent again. Without one nothing is.
+        let silent = report.end == Err(Failed::UpstreamGone { silent: true });
+        match report {
+            Report {
+                turn: Some(turn),
+                received: 0,
+                ..
+            } if silent => Done::Unanswered(turn),
+            report => {
+                self.conclude(connection, work, picked, lease, report, head_after)
+                    .await
+            }
         }
-        self.conclude(connection, work, picked, lease, report, head_after, close)
-            .await
     }
 
-    /// Whether some of the request's body is gone, so that it cannot be sent again. Without one nothing is.
-    fn visitor_spoke(&self, report: &Report) -> bool {
-        report.received > 0
-    }
-
-    #[expect(clippy::too_many_arguments, reason = "what an exchange leaves behind")]
     async fn conclude(
         &self,
         connection: &mut Connection,
@@ -777,7 +843,6 @@ impl Forward<'_> {
         lease: Lease,
         report: Report,
         head_after: Option<Duration>,
-        close: bool,
     ) -> Done {
         let worker = self.worker;
         let now = worker.clock.coarse();
@@ -819,11 +884,16 @@ impl Forward<'_> {
                 Some(self.upstream),
                 told,
             );
-            let go_on = !close && report.request_read;
-            return Done::Over(if go_on { Next::Again } else { Next::Close });
+            return Done::Over(match report.next {
+                Some(h1::Next::Idle(visitor)) => Next::Again(visitor),
+                _ => Next::Close,
+            });
         };
         self.count_failure(failed);
-        if report.status.is_some() || failed == Failed::VisitorGone {
+        let turn = report
+            .turn
+            .filter(|_| failed != Failed::VisitorGone && report.status.is_none());
+        let Some(mut turn) = turn else {
             worker.metrics.count_answer(told.status);
             note(
                 worker,
@@ -835,18 +905,12 @@ impl Forward<'_> {
                 told,
             );
             return Done::Over(Next::Abort);
-        }
+        };
         let (status, text) = explain(failed);
         told.status = status;
         // What an interim answer left there goes first.
-        let request = work.request.view(&work.saved);
-        let manner = Manner {
-            version: Version::Http11,
-            head_only: request.method() == b"HEAD",
-            close: !report.request_read || !goes_on(worker, request.keep_alive(), Framing::None),
-            say_keep_alive: request.version() == Version::Http10,
-        };
-        Answer { status, text }.write(manner, &mut work.answer, |_| {});
+        turn.goes_on_if(!worker.is_draining());
+        let next = Answer { status, text }.write(turn, &mut work.answer, |_| {});
         Done::Over(
             finish(
                 worker,
@@ -855,7 +919,7 @@ impl Forward<'_> {
                 work,
                 self.began,
                 Some(self.route),
-                manner,
+                next,
                 told,
             )
             .await,
@@ -928,55 +992,37 @@ impl Forward<'_> {
         }
     }
 
-    /// The request's head as the upstream gets it.
+    /// The request's head as the upstream gets it. The responder comes back if there is no such request.
+    #[expect(clippy::too_many_arguments, reason = "what a request is made of")]
     fn write_request(
         &self,
-        request: &Request<'_>,
+        request: Request<'_>,
         server: &UpstreamServer,
         upgrade: bool,
+        responder: Responder,
         out: &mut Vec<u8>,
         value: &mut Vec<u8>,
         path: &mut Vec<u8>,
-    ) {
+    ) -> Result<Sent<Responder>, Responder> {
         let fields = FieldView(request.fields());
-        let view = request_view(request, self.about, &fields);
-        let target = match &self.to.rewrite {
-            None => request.target(),
-            Some(rewrite) => {
-                path.clear();
-                rewrite.write(request.path(), path);
-                if let Some(query) = request.query() {
-                    path.push(b'?');
-                    path.extend_from_slice(query);
-                }
-                path
-            }
-        };
         let values = Values {
-            request: view,
+            request: request_view(&request, self.about, &fields),
             client: self.visitor.addr,
         };
-        let mut writer = HeadWriter::request(out, request.method(), target);
-        match &self.to.host {
-            HostField::Visitor if !request.authority().is_empty() => {
-                writer.field(b"Host", request.authority())
-            }
-            HostField::Visitor | HostField::Server => {
-                writer.field(b"Host", server.authority.as_bytes())
-            }
-            HostField::Fixed(template) => {
-                writer.field_with(b"Host", |out| template.write(&values, out))
-            }
-        }
+        let Ok(line) = self.request_line(request, &values, server, upgrade, value, path) else {
+            return Err(responder);
+        };
+        let upstream = h1::Upstream::new(&self.local.heads.limits);
+        let mut writer = upstream.send(&line, responder, out);
         let forwarding = &self.local.site.forwarding;
         let edits = &self.route.request_headers;
         let auth = self.route.access.auth.as_ref();
         let edited = !edits.is_empty();
-        writer.copy_fields(request.fields(), |field| {
-            field.known != Known::Host
-                && !forwarding.replaces(field.name, &self.visitor)
-                && !(edited && edits.removes(field.name))
-                && !auth.is_some_and(|auth| is_for_us(auth, field.name))
+        writer.copy(request.fields(), |field| {
+            let dropped = forwarding.replaces(field.name, &self.visitor)
+                || (edited && edits.removes(field.name))
+                || auth.is_some_and(|auth| is_for_us(auth, field.name));
+            !dropped
         });
         let came = VisitorView {
             peer: self.about.peer,
@@ -985,86 +1031,94 @@ impl Forward<'_> {
             headers: &fields,
         };
         forwarding.write(&came, &self.visitor, value, |name, value| {
-            writer.field(name.as_bytes(), value);
+            add(&mut writer, name.as_bytes(), value);
         });
         for edit in edits.writes() {
             value.clear();
             edit.value.write(&values, value);
-            writer.field(edit.name.as_bytes(), value);
+            add(&mut writer, edit.name.as_bytes(), value);
         }
-        if upgrade {
-            writer.upgrade(std::iter::once(&b"websocket"[..]));
-        } else if request.accepts_trailers() {
-            writer.accept_trailers();
-        }
-        writer.finish(request.framing());
+        Ok(writer.finish())
     }
 
-    /// The answer's head as the visitor gets it: how its body is framed, and whether the connection ends behind it.
-    fn write_answer(
+    /// What is asked, and of whom. `host` and `path` hold what is put together.
+    fn request_line<'l>(
         &self,
-        request: &Request<'_>,
-        answer: &Response<'_>,
-        picked: &Picked,
-        keep: bool,
-        out: &mut Vec<u8>,
-        value: &mut Vec<u8>,
-    ) -> (Framing, bool) {
-        let http11 = request.version() == Version::Http11;
-        let framing = match answer.framing() {
-            Framing::Chunked | Framing::UntilClose if http11 => Framing::Chunked,
-            Framing::Chunked => Framing::UntilClose,
-            framing => framing,
+        request: Request<'l>,
+        values: &Values<'_>,
+        server: &'l UpstreamServer,
+        upgrade: bool,
+        host: &'l mut Vec<u8>,
+        path: &'l mut Vec<u8>,
+    ) -> Result<RequestLine<'l>, WriteError> {
+        let mut line = RequestLine::of(request);
+        if !upgrade {
+            line = line.without_upgrade();
+        }
+        line = match &self.to.host {
+            HostField::Visitor if !request.authority().is_empty() => line,
+            HostField::Visitor | HostField::Server => {
+                line.with_host(server.authority.as_bytes())?
+            }
+            HostField::Fixed(template) => {
+                host.clear();
+                template.write(values, host);
+                line.with_host(host)?
+            }
         };
-        let close = !goes_on(self.worker, keep, framing);
-        let mut writer =
-            HeadWriter::response(out, Version::Http11, answer.status(), answer.reason());
+        let Some(rewrite) = &self.to.rewrite else {
+            return Ok(line);
+        };
+        path.clear();
+        rewrite.write(request.path(), path);
+        if let Some(query) = request.query() {
+            path.push(b'?');
+            path.extend_from_slice(query);
+        }
+        line.with_target(path)
+    }
+
+    /// The fields of the answer as the visitor gets them.
+    fn write_answer<N>(
+        &self,
+        mut writer: HeadWriter<'_, N>,
+        request: Request<'_>,
+        answer: Response<'_>,
+        picked: &Picked,
+        value: &mut Vec<u8>,
+    ) -> N {
         let edits = &self.route.response_headers;
         let edited = !edits.is_empty();
-        writer.copy_fields(answer.fields(), |field| {
+        writer.copy(answer.fields(), |field| {
             !(edited && edits.removes(field.name))
         });
         if edited {
             let fields = FieldView(request.fields());
             let values = Values {
-                request: request_view(request, self.about, &fields),
+                request: request_view(&request, self.about, &fields),
                 client: self.visitor.addr,
             };
             for edit in edits.writes() {
                 value.clear();
                 edit.value.write(&values, value);
-                writer.field(edit.name.as_bytes(), value);
+                add(&mut writer, edit.name.as_bytes(), value);
             }
         }
         if let Some((cookie, _)) = &picked.upstream().spec().sticky
             && !picked.sticky
         {
-            writer.field_with(b"Set-Cookie", |out| {
-                out.extend_from_slice(cookie.name.as_bytes());
-                out.push(b'=');
-                picked.upstream().write_sticky_tag(picked.server, out);
-                out.extend_from_slice(b"; Path=/; HttpOnly; SameSite=Lax");
-                if let Some(age) = cookie.max_age {
-                    let _ =
-                        std::io::Write::write_fmt(out, format_args!("; Max-Age={}", age.as_secs()));
-                }
-            });
+            value.clear();
+            value.extend_from_slice(cookie.name.as_bytes());
+            value.push(b'=');
+            picked.upstream().write_sticky_tag(picked.server, value);
+            value.extend_from_slice(b"; Path=/; HttpOnly; SameSite=Lax");
+            if let Some(age) = cookie.max_age {
+                let _ =
+                    std::io::Write::write_fmt(value, format_args!("; Max-Age={}", age.as_secs()));
+            }
+            add(&mut writer, b"Set-Cookie", value);
         }
-        if answer.is_tunnel() {
-            writer.upgrade(answer.fields().known(Known::Upgrade));
-        } else if close {
-            writer.close();
-        } else if !http11 {
-            writer.keep_alive();
-        }
-        if framing == Framing::None
-            && let Some(length) = answer.content_length()
-            && (request.method() == b"HEAD" || answer.status() == 304)
-        {
-            writer.would_be_length(length);
-        }
-        writer.finish(framing);
-        (framing, close)
+        writer.finish()
     }
 }
 
@@ -1072,7 +1126,7 @@ impl Forward<'_> {
 enum Done {
     Over(Next),
     /// The connection ended before a byte of an answer, and nothing of the request is lost.
-    Unanswered,
+    Unanswered(Turn),
 }
 
 /// Fields that are between the visitor and this proxy.
@@ -1084,17 +1138,15 @@ fn is_for_us(auth: &route::BasicAuth, name: &[u8]) -> bool {
 }
 
 /// Only WebSocket: an upgrade to h2c would be a way around every rule of the proxy.
-fn wants_websocket(request: &Request<'_>) -> bool {
-    request.upgrade()
-        && request.method() == b"GET"
+fn wants_websocket(request: Request<'_>) -> bool {
+    request.method() == b"GET"
         && request
-            .fields()
-            .known(Known::Upgrade)
-            .any(|protocol| protocol.eq_ignore_ascii_case(b"websocket"))
+            .upgrade()
+            .is_some_and(|protocol| protocol.eq_ignore_ascii_case(b"websocket"))
 }
 
 /// Safe to send twice (RFC 9110 §9.2.2), and all of it still here.
-fn is_repeatable(request: &Request<'_>) -> bool {
+fn is_repeatable(request: Request<'_>) -> bool {
     request.framing() == Framing::None
         && matches!(
             request.method(),
@@ -1152,7 +1204,9 @@ fn note(
     told: Told,
 ) {
     let Some(lines) = &worker.lines else { return };
-    let request = work.request.view(&work.saved);
+    let Some(request) = work.request.view(&work.saved) else {
+        return;
+    };
     let fields = request.fields();
     let first = |name: &[u8]| fields.values(name).next().unwrap_or_default();
     let server = upstream
@@ -1162,7 +1216,10 @@ fn note(
         visitor: about.peer.ip(),
         method: request.method(),
         target: request.raw_target(),
-        version: request.version().as_str(),
+        version: match request.version() {
+            Version::Http10 => "HTTP/1.0",
+            Version::Http11 => "HTTP/1.1",
+        },
         host: request.authority(),
         referer: first(b"referer"),
         user_agent: first(b"user-agent"),

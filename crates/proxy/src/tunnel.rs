@@ -11,7 +11,7 @@ use tokio::io::AsyncWrite;
 
 use crate::{
     buffer::{BUFFER, Input},
-    clock::{Deadline, Late},
+    clock::Deadline,
     conn::Conn,
 };
 
@@ -61,7 +61,7 @@ pub(crate) async fn run(
             }
         })
         .await
-        .unwrap_or_else(|Late| TunnelEnd::Idle);
+        .unwrap_or(TunnelEnd::Idle);
     let moved = Moved {
         up: up.moved,
         down: down.moved,

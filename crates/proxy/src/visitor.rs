@@ -3,12 +3,12 @@
 
 use std::{net::SocketAddr, rc::Rc, task::Poll, time::Duration};
 
-use h1::{Framing, RequestError, Version};
+use h1::RequestError;
 use route::{Scheme, Timeouts};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::{
-    answer::{Answer, Manner},
+    answer::Answer,
     buffer::{BUFFER, Input},
     clock::{Deadline, Late},
     conn::Conn,
@@ -41,6 +41,7 @@ pub(crate) async fn serve(
         keep_alive: Timeouts::default().keep_alive,
         requests: 0,
     };
+    let mut visitor = h1::Visitor::new(&worker.local().heads.limits);
     let end = loop {
         if connection.input.is_empty() && !connection.wait(worker).await {
             break End::Gone;
@@ -70,8 +71,8 @@ pub(crate) async fn serve(
         }
         worker.metrics.proxy_requests_total.add_one();
         connection.requests += 1;
-        match request::serve(worker, about, &mut connection, work).await {
-            Next::Again => {}
+        match request::serve(worker, about, &mut connection, visitor, work).await {
+            Next::Again(idle) => visitor = idle,
             Next::Close => break End::Close,
             Next::Abort => break End::Abort,
             Next::Gone => break End::Gone,
@@ -197,17 +198,11 @@ impl Connection {
                 worker.metrics.count_answer(status);
                 let mut lent = Lent::new();
                 let work = lent.work();
-                let manner = Manner {
-                    version: Version::Http11,
-                    head_only: false,
-                    close: true,
-                    say_keep_alive: false,
-                };
                 let answer = Answer {
                     status,
                     text: &text,
                 };
-                answer.write(manner, &mut work.answer, |_| {});
+                answer.write_last(&mut work.answer);
                 if self.write_answer(work, LINGER).await {
                     Box::pin(self.linger()).await;
                 }
@@ -232,11 +227,6 @@ impl Connection {
         })
         .await;
     }
-}
-
-/// Whether another request may follow on the connection.
-pub(crate) fn goes_on(worker: &Worker, wants: bool, framing: Framing) -> bool {
-    wants && !worker.is_draining() && framing != Framing::UntilClose
 }
 
 const LINGER: Duration = Duration::from_secs(2);

@@ -145,6 +145,10 @@ impl Heads {
                 head,
                 fields: usize::from(fields.unwrap_or(limits.header_fields)),
                 target: head / 2,
+                // How many requests, and whether what is left of a body is worth reading, is the route's to say.
+                drain: u64::MAX,
+                requests: u64::MAX,
+                ..h1::Limits::default()
             },
             header: header.unwrap_or(times.header),
         }

@@ -23,7 +23,7 @@ fn a_request_goes_on_without_what_was_for_the_proxy_and_with_who_sent_it() {
     let (answer, _) = exchange(&proxy, request);
     assert_eq!(
         text(&answer),
-        "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok"
+        "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"
     );
     let seen = text(&told.recv_timeout(PATIENCE).expect("a request"));
     assert_eq!(
@@ -112,7 +112,7 @@ fn chunks_and_trailers_pass_in_both_directions() {
         GET /next HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
     let (answer, _) = exchange(&proxy, request);
     let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\nX-Sum: 1\r\n\r\n";
-    let closing = chunked.replace("\r\nTransfer", "\r\nConnection: close\r\nTransfer");
+    let closing = chunked.replace("chunked\r\n", "chunked\r\nConnection: close\r\n");
     assert_eq!(text(&answer), [chunked, &closing].concat());
     let seen = text(&told.recv_timeout(PATIENCE).expect("a request"));
     assert!(
@@ -124,6 +124,51 @@ fn chunks_and_trailers_pass_in_both_directions() {
         origin.accepted.load(std::sync::atomic::Ordering::SeqCst),
         1,
         "the connection was kept"
+    );
+}
+
+/// Chunks of many sizes, some with lines that must not go on as they are: as sent, as they go on, and their data.
+fn large_chunks() -> [Vec<u8>; 3] {
+    let [mut sent, mut expected, mut data] = [Vec::new(), Vec::new(), Vec::new()];
+    for (n, size) in (0u8..).zip([1000, 1, 255, 256, 257, 5000, 40_000, 300, 70_000, 3]) {
+        let piece = vec![b'a' + n; size];
+        let line = match n % 3 {
+            0 => format!("{size:x}\r\n"),
+            1 => format!("00{size:x}\r\n"),
+            _ => format!("{size:x};x=y\r\n"),
+        };
+        sent.extend([line.as_bytes(), &piece, b"\r\n"].concat());
+        expected.extend([format!("{size:x}\r\n").as_bytes(), &piece, b"\r\n"].concat());
+        data.extend(piece);
+    }
+    sent.extend(b"0\r\nX-Sum: 1\r\n\r\n");
+    expected.extend(b"0\r\nX-Sum: 1\r\n\r\n");
+    [sent, expected, data]
+}
+
+#[test]
+fn large_chunks_pass_in_both_directions_and_to_visitors_that_know_none() {
+    let [sent, expected, data] = large_chunks();
+    let head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let answer: &'static [u8] = [&head[..], &sent].concat().leak();
+    let (origin, told) = Origin::answering(answer);
+    let proxy = before(&origin);
+    let post = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let last = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+    let (got, clean) = exchange(&proxy, &[&post[..], &sent, last].concat());
+    assert!(clean);
+    let first = [&head[..], &expected].concat();
+    assert!(got.starts_with(&first), "the first answer is whole");
+    assert!(got[first.len()..].starts_with(b"HTTP/1.1 200 OK\r\n") && got.ends_with(&expected));
+    let seen = told.recv_timeout(PATIENCE).expect("a request");
+    assert!(
+        seen.ends_with(&[b"\r\n\r\n", &expected[..]].concat()),
+        "the request is whole"
+    );
+    let (got, _) = exchange(&proxy, b"GET / HTTP/1.0\r\n\r\n");
+    assert!(
+        got.ends_with(&[b"\r\n\r\n", &data[..]].concat()),
+        "the data is whole"
     );
 }
 

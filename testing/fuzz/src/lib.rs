@@ -2,6 +2,7 @@
 //! committed corpora.
 
 pub mod config;
+pub mod h1;
 pub mod kcp;
 pub mod kcp_secure;
 pub mod mux;

@@ -52,6 +52,21 @@ fn kcp_secure() {
 }
 
 #[test]
+fn h1_request() {
+    replay("h1_request", fuzz_checks::h1::check_request);
+}
+
+#[test]
+fn h1_response() {
+    replay("h1_response", fuzz_checks::h1::check_response);
+}
+
+#[test]
+fn h1_body() {
+    replay("h1_body", fuzz_checks::h1::check_body);
+}
+
+#[test]
 fn ws() {
     replay("ws", fuzz_checks::ws::check);
 }
