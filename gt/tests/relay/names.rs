@@ -2,7 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use e2e::{PortRange, ServerSpec, Service, Transport, http, over_each_transport, relay::field};
+use e2e::{
+    PortRange, ServerSpec, Service, Transport, http, over_each_tcp_transport, over_each_transport,
+    relay::field,
+};
 
 use crate::server;
 
@@ -12,10 +15,12 @@ over_each_transport!(
     host_regex_decides_which_names_are_allowed,
     host_with_id_puts_the_id_before_each_prefix,
     a_prefix_belongs_to_the_first_who_claims_it,
-    a_name_is_kept_for_a_client_whose_link_was_lost,
     a_full_host_wins_over_a_prefix,
     another_header_can_choose_the_service,
 );
+
+// Over UDP a killed client is noticed by its silence only, after 10 to 30 s.
+over_each_tcp_transport!(a_name_is_kept_for_a_client_whose_link_was_lost);
 
 fn sixteen_services_of_two_clients_are_told_apart(transport: Transport) {
     let ports = PortRange::claim(8);

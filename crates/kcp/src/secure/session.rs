@@ -296,6 +296,13 @@ impl Session {
                 }
             }
             Frame::FinAck(total) => self.control.fin_acked(total),
+            // A peer that has ended in order forgets the session and answers what still comes with its last words. Its acknowledgement of
+            // the last segments may have been lost, but it knows both ends: nothing is missing.
+            Frame::Reset
+                if self.control.is_shut() && self.control.end_is_known() && self.is_at_end() =>
+            {
+                self.end.get_or_insert(End::Finished);
+            }
             Frame::Reset => self.fail(End::Reset),
             Frame::Challenge(token) => self.control.respond(token),
             Frame::Response(token) => self.path.answered(token),

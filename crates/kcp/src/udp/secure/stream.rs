@@ -12,7 +12,7 @@ use std::{
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::link::{Link, State};
-use crate::secure::Stats;
+use crate::secure::{End, Stats};
 
 /// One end of a session.
 ///
@@ -165,7 +165,7 @@ impl AsyncWrite for Stream {
         let now = self.link.shared.clock.now();
         let mut state = self.link.lock();
         state.session.shutdown(now);
-        if state.session.is_flushed() {
+        if state.session.is_flushed() || state.session.end() == Some(End::Finished) {
             return Poll::Ready(Ok(()));
         }
         if let Some(error) = state.over() {
