@@ -57,7 +57,7 @@ fn a_taken_port_is_refused_or_replaced(transport: Transport) {
         .client(transport, "one")
         .service(first.url("tcp"), &format!("remoteTCPPort: {port}"))
         .start_up();
-    let two = server
+    let mut two = server
         .client(transport, "two")
         .service(
             second.url("tcp"),
@@ -69,7 +69,9 @@ fn a_taken_port_is_refused_or_replaced(transport: Transport) {
         line.contains(&format!("port {port} is already used by another service")),
         "{line}"
     );
-    drop(two);
+    // In order: over UDP a killed client keeps its id for a while.
+    two.process.signal("TERM");
+    two.wait_exit();
     let two = server
         .client(transport, "two")
         .service(
