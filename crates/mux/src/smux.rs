@@ -1,5 +1,5 @@
 //! smux, the multiplexer of kcptun, versions 1 and 2: streams over one in-order byte transport, byte-compatible with Go's smux.
-//! Sans-IO like the rest of the crate; with the feature `tokio`, [`io`] runs it over `AsyncRead + AsyncWrite`.
+//! Sans-IO like the rest of the crate; with the feature `tokio`, `io` runs it over `AsyncRead + AsyncWrite`.
 //!
 //! ```text
 //!   transport ──bytes──► Smux::receive ──Event──► caller ──► Smux::consumed (makes room, returns window)
