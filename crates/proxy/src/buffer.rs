@@ -140,8 +140,9 @@ impl Output {
     /// The place to append to.
     pub(crate) fn buffer(&mut self) -> &mut Vec<u8> {
         if self.bytes.capacity() == 0 {
-            self.bytes = borrow();
-            self.bytes.clear();
+            self.bytes = OUTPUTS
+                .with_borrow_mut(Vec::pop)
+                .unwrap_or_else(|| Vec::with_capacity(BUFFER));
         }
         &mut self.bytes
     }
@@ -162,7 +163,7 @@ impl Output {
     pub(crate) fn rest(&mut self) {
         if self.is_empty() && self.bytes.capacity() > 0 {
             self.written = 0;
-            give_back(std::mem::take(&mut self.bytes));
+            give_back_output(std::mem::take(&mut self.bytes));
         }
     }
 }
@@ -170,13 +171,16 @@ impl Output {
 impl Drop for Output {
     fn drop(&mut self) {
         if self.bytes.capacity() > 0 {
-            give_back(std::mem::take(&mut self.bytes));
+            give_back_output(std::mem::take(&mut self.bytes));
         }
     }
 }
 
 thread_local! {
+    /// Initialised throughout, for reading into.
     static STORE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
+    /// Empty, for appending to. A store of their own: to make them fit for reading again would mean to write all of them once per request.
+    static OUTPUTS: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
 }
 
 fn borrow() -> Vec<u8> {
@@ -190,9 +194,21 @@ fn give_back(mut buffer: Vec<u8>) {
     if buffer.capacity() > BUFFER * 2 {
         return;
     }
-    // Initialised once; what an output has truncated is made whole again.
+    // Initialised once; only one that had to grow is cut.
     buffer.resize(BUFFER, 0);
     STORE.with_borrow_mut(|store| {
+        if store.len() < KEPT {
+            store.push(buffer);
+        }
+    });
+}
+
+fn give_back_output(mut buffer: Vec<u8>) {
+    if buffer.capacity() > BUFFER * 2 {
+        return;
+    }
+    buffer.clear();
+    OUTPUTS.with_borrow_mut(|store| {
         if store.len() < KEPT {
             store.push(buffer);
         }
