@@ -5,7 +5,7 @@ use std::time::Duration;
 use h1::{Request, Responder, Response};
 use route::Report as Health;
 
-use super::{Next, Refusal, Told, forward::Forward, head::Outgoing};
+use super::{Next, Refusal, Told, forward::Forward, head::Outgoing, own::TOO_LATE};
 use crate::{
     answer::{Answer, Turn},
     exchange::{Behind, Exchange, Failed, Patience, Report, Side},
@@ -225,6 +225,8 @@ impl Forward<'_> {
         let up = std::mem::take(&mut connection.input);
         let down = std::mem::take(&mut work.from_upstream);
         let idle = Some(self.route.timeouts.tunnel_idle);
+        // A tunnel is no exchange that has to end.
+        connection.deadline.bound(None);
         let (end, moved) = Box::pin(tunnel::run(
             &mut connection.conn,
             &mut lease.conn,
@@ -259,7 +261,9 @@ impl Forward<'_> {
                 metrics.proxy_visitors_lost_total.add_one()
             }
             Failed::VisitorBody(_) => metrics.proxy_requests_refused_total.add_one(),
-            Failed::UpstreamSlow => metrics.proxy_upstream_timeouts_total.add_one(),
+            Failed::UpstreamSlow | Failed::TooLong => {
+                metrics.proxy_upstream_timeouts_total.add_one()
+            }
             Failed::UpstreamGone { .. } | Failed::UpstreamBody => {
                 metrics.proxy_upstream_broken_total.add_one()
             }
@@ -290,6 +294,7 @@ fn blame(report: &Report) -> (EndedBy, Phase) {
     match failed {
         Failed::VisitorGone | Failed::VisitorSlow => (EndedBy::Visitor, phase),
         Failed::VisitorBody(_) => (EndedBy::Visitor, Phase::Request),
+        Failed::TooLong => (EndedBy::Proxy, phase),
         Failed::UpstreamGone { .. }
         | Failed::UpstreamSlow
         | Failed::UpstreamHead(_)
@@ -310,6 +315,7 @@ fn explain(failed: Failed) -> (u16, &'static str) {
             502,
             "The server behind this proxy closed the connection within its answer.",
         ),
+        Failed::TooLong => (504, TOO_LATE),
         Failed::UpstreamSlow => (504, "The server behind this proxy did not answer in time."),
         Failed::UpstreamHead(_) | Failed::UpstreamBody => (
             502,

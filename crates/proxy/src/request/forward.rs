@@ -1,9 +1,9 @@
 //! A request for an upstream: a place among those under way, a server, a connection, and another server if that one fails.
 
-use std::{cell::Cell, rc::Rc};
+use std::{cell::Cell, rc::Rc, time::Duration};
 
 use h1::{Framing, Request};
-use route::{Outcome, PickRequest, Report as Health, Route, ToUpstream, Tried};
+use route::{Outcome, PickRequest, Report as Health, Route, ServerIndex, ToUpstream, Tried};
 
 use super::{Context, FieldView, Next, Refusal, attempt::Done};
 use crate::{
@@ -33,7 +33,10 @@ impl Forward<'_> {
         let Some(_admitted) = self.enter().await else {
             worker.metrics.proxy_unavailable_total.add_one();
             let text = "The service has as many requests as it can take. Try again soon.";
-            let refusal = Refusal::at(Phase::Queue, 503, text);
+            let refusal = match self.context.is_too_late() {
+                true => Refusal::too_late(Phase::Queue, ""),
+                false => Refusal::unavailable(text),
+            };
             return self.refuse(connection, work, turn, refusal).await;
         };
         let mut tried = Tried::default();
@@ -42,11 +45,10 @@ impl Forward<'_> {
         loop {
             let Some(picked) = self.pick(work, tried) else {
                 let refusal = match &failed {
-                    Some(failed) => self.no_connection(failed),
+                    Some((server, failed)) => self.no_connection(*server, failed),
                     None => {
                         worker.metrics.proxy_unavailable_total.add_one();
-                        let text = "No server of this service is available now.";
-                        Refusal::at(Phase::Queue, 503, text)
+                        Refusal::unavailable("No server of this service is available now.")
                     }
                 };
                 return self.refuse(connection, work, turn, refusal).await;
@@ -64,10 +66,10 @@ impl Forward<'_> {
                         picked.finish(now, Outcome::Failed);
                         tried.insert(server);
                         if self.may_retry(&mut retries) {
-                            failed = Some(error);
+                            failed = Some((server, error));
                             continue;
                         }
-                        let refusal = self.no_connection(&error);
+                        let refusal = self.no_connection(server, &error);
                         return self.refuse(connection, work, turn, refusal).await;
                     }
                 },
@@ -93,7 +95,8 @@ impl Forward<'_> {
             }
             worker.metrics.proxy_upstream_broken_total.add_one();
             let text = "The server behind this proxy closed the connection without an answer.";
-            let refusal = Refusal::at(Phase::Answer, 502, text);
+            let name = &self.upstream.server(server).spec.name;
+            let refusal = Refusal::failed(Phase::Answer, 502, text, name);
             return self.refuse(connection, work, turn, refusal).await;
         }
     }
@@ -102,7 +105,11 @@ impl Forward<'_> {
     async fn enter(&self) -> Option<Admitted> {
         match self.upstream.try_enter(self.context.worker.clock.coarse()) {
             Ok(admitted) => Some(admitted),
-            Err(Some(queued)) => Box::pin(queued.wait()).await,
+            Err(Some(queued)) => {
+                let patience = self.context.within_total(Duration::MAX);
+                let waiting = tokio::time::timeout(patience, queued.wait());
+                Box::pin(waiting).await.ok().flatten()
+            }
             Err(None) => None,
         }
     }
@@ -135,7 +142,7 @@ impl Forward<'_> {
             visitor,
             ..
         } = self.context;
-        let patience = self.route.timeouts.connect;
+        let patience = self.context.within_total(self.route.timeouts.connect);
         let visitor = Some((visitor.addr, about.local));
         self.upstream
             .connect(
@@ -150,7 +157,9 @@ impl Forward<'_> {
 
     fn may_retry(&self, retries: &mut u8) -> bool {
         let worker = self.context.worker;
-        let may = *retries < self.to.retries && self.upstream.may_retry(worker.clock.coarse());
+        let may = *retries < self.to.retries
+            && !self.context.is_too_late()
+            && self.upstream.may_retry(worker.clock.coarse());
         if may {
             *retries += 1;
             worker.metrics.proxy_upstream_retries_total.add_one();
@@ -163,16 +172,20 @@ impl Forward<'_> {
         connection: &mut Connection,
         work: &mut Work,
         turn: Turn,
-        refusal: Refusal,
+        refusal: Refusal<'_>,
     ) -> Next {
         self.context.refuse(connection, work, turn, refusal).await
     }
 
-    fn no_connection(&self, failed: &NoConnection) -> Refusal {
+    fn no_connection(&self, server: ServerIndex, failed: &NoConnection) -> Refusal<'_> {
+        let name = &self.upstream.server(server).spec.name;
         let (status, text) = match failed {
             NoConnection::Failed(error) => {
                 tracing::debug!(%error, upstream = %self.upstream.spec().name, "no server could be reached");
                 (502, "The server behind this proxy cannot be reached.")
+            }
+            NoConnection::TimedOut if self.context.is_too_late() => {
+                return Refusal::too_late(Phase::Connect, name);
             }
             NoConnection::TimedOut => {
                 let metrics = &self.context.worker.metrics;
@@ -181,7 +194,7 @@ impl Forward<'_> {
                 (504, text)
             }
         };
-        Refusal::at(Phase::Connect, status, text)
+        Refusal::failed(Phase::Connect, status, text, name)
     }
 }
 
