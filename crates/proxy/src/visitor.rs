@@ -4,6 +4,7 @@
 use std::{net::SocketAddr, rc::Rc, task::Poll, time::Duration};
 
 use h1::RequestError;
+use net::tls::PeerCertificate;
 use route::{Scheme, Timeouts};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -19,7 +20,7 @@ use crate::{
 };
 
 /// How a connection came.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct About {
     /// The other end, or who the PROXY header says it is.
     pub(crate) peer: SocketAddr,
@@ -27,6 +28,8 @@ pub(crate) struct About {
     pub(crate) scheme: Scheme,
     /// The listener's place in the configuration.
     pub(crate) listener: u16,
+    /// The certificate that the visitor has shown, and that was accepted.
+    pub(crate) certificate: Option<Rc<PeerCertificate>>,
 }
 
 /// Serves a connection until it ends. `Some`: the first bytes are HTTP/2's; they are in the input.
