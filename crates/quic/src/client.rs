@@ -163,10 +163,11 @@ impl Client {
     }
 
     /// Ends all connections at once, telling their peers `code` and `reason`, and waits at most `patience` until that is sent.
+    /// Connections asked for later get sockets of their own.
     pub async fn close(&self, code: VarInt, reason: &[u8], patience: Duration) {
         let (v4, v6) = {
-            let sockets = self.sockets();
-            (sockets.v4.clone(), sockets.v6.clone())
+            let mut sockets = self.sockets();
+            (sockets.v4.take(), sockets.v6.take())
         };
         for endpoint in [&v4, &v6].into_iter().flatten() {
             endpoint.close(code, reason);

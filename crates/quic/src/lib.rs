@@ -40,10 +40,14 @@
 
 mod client;
 mod endpoint;
+pub mod h3;
+pub mod http;
 
 pub use bytes;
 pub use quinn;
 pub use quinn::{Connection, ConnectionError, RecvStream, SendStream, VarInt};
+
+pub use self::http::{serve, serve_with};
 
 pub use client::{Client, ClientConfig, ConnectError};
 pub use endpoint::{
