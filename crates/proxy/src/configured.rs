@@ -1,6 +1,6 @@
 //! A checked configuration as a running proxy needs it: certificates read, connectors made, names put where they are used.
 
-use std::{path::PathBuf, sync::Arc};
+use std::sync::Arc;
 
 use config::{CheckKind, ListenerProtocol, ProxyConfig, ServerAddress, UpstreamProtocol};
 use net::tls::{
@@ -11,9 +11,11 @@ use route::Sticky;
 
 use crate::{
     ingress::Protocol,
-    log::Format,
+    log::{AccessLogSpec, Format},
     proxy::{Listener, Options},
-    site::{Address, Check, KeepAlive, ProxyVersion, Site, UpstreamServer, UpstreamSpec},
+    site::{
+        Address, Check, KeepAlive, ProxyVersion, Site, StreamTimes, UpstreamServer, UpstreamSpec,
+    },
 };
 
 /// Why a checked configuration cannot be run.
@@ -39,11 +41,7 @@ pub enum ConfiguredError {
 ///
 /// # Errors
 /// [`ConfiguredError`].
-pub fn options(
-    config: &ProxyConfig,
-    workers: Option<usize>,
-    access_log: Option<(PathBuf, Format, u32)>,
-) -> Result<Options, ConfiguredError> {
+pub fn options(config: &ProxyConfig, workers: Option<usize>) -> Result<Options, ConfiguredError> {
     let listeners = config
         .listeners
         .iter()
@@ -53,7 +51,15 @@ pub fn options(
         workers,
         listeners,
         site: site(config)?,
-        access_log,
+        access_log: config.access_log.as_ref().map(|log| AccessLogSpec {
+            path: log.path.clone(),
+            format: match log.format {
+                config::AccessLogFormat::Combined => Format::Combined,
+                config::AccessLogFormat::Json => Format::Json,
+            },
+            one_of: log.sample,
+            buffer: log.buffer,
+        }),
     })
 }
 
@@ -88,6 +94,11 @@ pub fn site(config: &ProxyConfig) -> Result<Site, ConfiguredError> {
     Ok(Site {
         routes: Arc::clone(&config.routes),
         streams: config.streams.clone(),
+        stream_times: config
+            .stream_timeouts
+            .iter()
+            .map(StreamTimes::from)
+            .collect(),
         upstreams,
         forwarding: config.forwarding.clone(),
     })
@@ -128,6 +139,7 @@ fn listener(listener: &config::ProxyListener) -> Result<Listener, ConfiguredErro
                 },
                 alpn,
                 unknown_name: UnknownName::ServeDefault,
+                ..TlsServerOptions::default()
             })?)
         }
     };

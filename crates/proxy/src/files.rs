@@ -5,87 +5,33 @@ use std::{
     fs::File,
     io::{self, Read, Seek, SeekFrom},
     path::{Path, PathBuf},
-    rc::Rc,
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::{SystemTime, UNIX_EPOCH},
 };
 
 use h1::{Framing, HeadWriter, ResponseWriter, Trailers, WriteError};
-use route::{FileError, Files, Route};
+use route::{FileError, Files};
 
 use crate::{
     answer::{self, Turn},
-    request::{Next, refuse},
-    visitor::{About, Connection},
+    aside::Busy,
+    log::{EndedBy, Phase},
+    request::{Context, Next, Refusal, Told},
+    visitor::Connection,
     work::Work,
-    worker::Worker,
 };
 
 /// Answers a request with a file.
-#[expect(
-    clippy::too_many_arguments,
-    reason = "what an answer of the proxy's own depends on"
-)]
 pub(crate) async fn serve(
-    worker: &Rc<Worker>,
-    about: &About,
+    context: &Context<'_>,
     connection: &mut Connection,
     work: &mut Work,
-    began: Duration,
     mut turn: Turn,
-    route: &Route,
     files: &Files,
 ) -> Next {
-    let Some(request) = work.request.view(&work.saved) else {
-        return Next::Abort;
-    };
-    if !matches!(request.method(), b"GET" | b"HEAD") {
-        let text = "Files are only read: use GET or HEAD.";
-        return refuse(
-            worker,
-            about,
-            connection,
-            work,
-            began,
-            turn,
-            Some(route),
-            (405, text),
-        )
-        .await;
-    }
-    let path = match files.resolve(request.path()) {
-        Ok(path) => path,
-        Err(error) => {
-            let status = if error == FileError::Bad { 400 } else { 404 };
-            let text = error.to_string();
-            return refuse(
-                worker,
-                about,
-                connection,
-                work,
-                began,
-                turn,
-                Some(route),
-                (status, text.as_str()),
-            )
-            .await;
-        }
-    };
-    let index = files.index.clone();
-    let fallback = files.fallback.clone();
-    let opened = tokio::task::spawn_blocking(move || open(path, &index, fallback)).await;
-    let Ok(Ok(found)) = opened else {
-        let text = "There is no such file.";
-        return refuse(
-            worker,
-            about,
-            connection,
-            work,
-            began,
-            turn,
-            Some(route),
-            (404, text),
-        )
-        .await;
+    let worker = context.worker;
+    let found = match find(context, work, files).await {
+        Ok(found) => found,
+        Err(refusal) => return context.refuse(connection, work, turn, refusal).await,
     };
     let Some(request) = work.request.view(&work.saved) else {
         return Next::Abort;
@@ -128,30 +74,67 @@ pub(crate) async fn serve(
     }
     let mut writer = writer.finish();
     worker.metrics.count_answer(status);
-    let patience = route.timeouts.body;
     // HEAD has no body, whatever the head says.
     let sent = if writer.encoder().is_complete() {
         0
     } else {
         length
     };
-    let whole = send(
-        connection,
-        work,
-        &mut writer,
-        found.file,
+    let part = Part {
+        file: found.file,
         start,
+        length: sent,
+    };
+    let whole = send(context, connection, work, &mut writer, part).await;
+    let told = Told {
+        status,
         sent,
-        patience,
-    )
-    .await;
-    crate::request::note_own(worker, about, work, began, route, status, length, whole);
+        ended_by: if whole {
+            EndedBy::Nobody
+        } else {
+            EndedBy::Visitor
+        },
+        phase: Phase::Data,
+        ..Told::default()
+    };
+    context.note(work, &told);
     if !whole {
         return Next::Abort;
     }
     match writer.finish(body) {
         h1::Next::Idle(visitor) => Next::Again(visitor),
         h1::Next::Drain(_) | h1::Next::Close => Next::Close,
+    }
+}
+
+/// The file that the request asks for, opened.
+async fn find(
+    context: &Context<'_>,
+    work: &Work,
+    files: &Files,
+) -> Result<Found, Refusal<'static>> {
+    let Some(request) = work.request.view(&work.saved) else {
+        return Err(Refusal::new(400, "This is no request."));
+    };
+    if !matches!(request.method(), b"GET" | b"HEAD") {
+        let text = "Files are only read: use GET or HEAD.";
+        return Err(Refusal::new(405, text));
+    }
+    let path = files.resolve(request.path()).map_err(|error| {
+        let status = if error == FileError::Bad { 400 } else { 404 };
+        Refusal::new(status, error.to_string())
+    })?;
+    let index = files.index.clone();
+    let fallback = files.fallback.clone();
+    let pool = &context.worker.aside.files;
+    match pool.try_run(move || open(path, &index, fallback)).await {
+        Ok(Ok(found)) => Ok(found),
+        Ok(Err(_)) => Err(Refusal::new(404, "There is no such file.")),
+        Err(Busy) => {
+            context.worker.metrics.proxy_unavailable_total.add_one();
+            let text = "Too many files are being read. Try again soon.";
+            Err(Refusal::new(503, text))
+        }
     }
 }
 
@@ -178,19 +161,25 @@ fn fields(
     writer.field(b"Content-Range", range.as_bytes())
 }
 
-async fn send(
-    connection: &mut Connection,
-    work: &mut Work,
-    writer: &mut ResponseWriter,
+/// What is sent of a file.
+struct Part {
     file: File,
     start: u64,
     length: u64,
-    patience: Duration,
+}
+
+async fn send(
+    context: &Context<'_>,
+    connection: &mut Connection,
+    work: &mut Work,
+    writer: &mut ResponseWriter,
+    part: Part,
 ) -> bool {
-    let mut file = Some(file);
-    let mut left = length;
+    let (pool, patience) = (&context.worker.aside.files, context.patience());
+    let mut file = Some(part.file);
+    let mut left = part.length;
     let mut buffer = Vec::new();
-    let mut seek = Some(start);
+    let mut seek = Some(part.start);
     while left > 0 {
         let Some(mut open) = file.take() else {
             return false;
@@ -198,17 +187,16 @@ async fn send(
         let n = usize::try_from(left).unwrap_or(usize::MAX).min(PIECE);
         let mut piece = std::mem::take(&mut buffer);
         let at = seek.take();
-        let read = tokio::task::spawn_blocking(move || {
+        let reading = pool.run(move || {
             if let Some(at) = at.filter(|at| *at > 0) {
                 open.seek(SeekFrom::Start(at))?;
             }
             piece.resize(n, 0);
             open.read_exact(&mut piece)?;
             io::Result::Ok((open, piece))
-        })
-        .await;
-        // A file that became shorter cannot keep what the head promised.
-        let Ok(Ok((open, piece))) = read else {
+        });
+        // A file that became shorter, or a disk that hangs, cannot keep what the head promised.
+        let Ok(Ok(Ok((open, piece)))) = tokio::time::timeout(patience, reading).await else {
             return false;
         };
         if writer.encoder().data(piece.len()).is_err() {

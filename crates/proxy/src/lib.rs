@@ -12,6 +12,7 @@
 //! Left to others: HTTP/1's grammar (`h1`), decisions (`route`), sockets and TLS (`net`), what a configuration file says (`config`).
 
 mod answer;
+mod aside;
 mod buffer;
 mod checks;
 mod clock;
@@ -36,7 +37,10 @@ mod worker;
 
 pub use configured::{ConfiguredError, options, same_listeners, site};
 pub use ingress::Protocol;
-pub use log::Format as LogFormat;
+pub use log::{AccessLogSpec, Format as LogFormat};
 pub use metrics::{Counter, Gauge, Metrics};
 pub use proxy::{Listener, Observer, Options, Proxy, StartError};
-pub use site::{Address, Check, KeepAlive, ProxyVersion, Site, UpstreamServer, UpstreamSpec};
+pub use site::{
+    Address, Check, KeepAlive, ProxyVersion, Site, StickyCookie, StreamTimes, UpstreamServer,
+    UpstreamSpec,
+};

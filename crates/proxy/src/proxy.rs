@@ -17,9 +17,10 @@ use net::{Acceptor, ListenSource, OwnSockets, Shutdown, Workers};
 use route::IpSet;
 
 use crate::{
+    aside::Aside,
     checks,
     ingress::{self, Door, Protocol},
-    log::{AccessLog, Format},
+    log::{AccessLog, AccessLogSpec},
     metrics::Metrics,
     site::{SharedSite, Site},
     worker::Worker,
@@ -34,8 +35,8 @@ pub struct Options {
     pub listeners: Vec<Listener>,
     /// What is served.
     pub site: Site,
-    /// Where exchanges are logged, how, and one of how many.
-    pub access_log: Option<(PathBuf, Format, u32)>,
+    /// Where and how exchanges are logged.
+    pub access_log: Option<AccessLogSpec>,
 }
 
 /// One listener.
@@ -177,10 +178,11 @@ impl Proxy {
             waiting.push((door, group));
         }
         let access_log = match options.access_log {
-            Some((path, format, one_of)) => Some(
-                AccessLog::open(&path, format, one_of)
-                    .map_err(|error| StartError::AccessLog { path, error })?,
-            ),
+            Some(spec) => {
+                let opened = AccessLog::open(&spec);
+                let path = spec.path;
+                Some(opened.map_err(|error| StartError::AccessLog { path, error })?)
+            }
             None => None,
         };
         let workers = Workers::start(count, "gt-proxy").map_err(StartError::Workers)?;
@@ -191,13 +193,15 @@ impl Proxy {
             .iter()
             .filter_map(|(_, group)| group.first()?.1.local_addr().ok())
             .collect();
+        let aside = Aside::new();
         for (handle, metrics) in workers.handles().iter().zip(&metrics) {
             let (site, metrics) = (Arc::clone(&site), Arc::clone(metrics));
             let lines = access_log.as_ref().map(AccessLog::lines);
+            let aside = aside.clone();
             let checks_here = handle.index() == 0;
             let peers = workers.handles().to_vec();
             let _ = handle.spawn(move || async move {
-                let worker = Worker::new(site, metrics, lines);
+                let worker = Worker::new(site, metrics, lines, aside);
                 CURRENT.with_borrow_mut(|current| *current = Some(Rc::clone(&worker)));
                 tokio::task::spawn_local(Rc::clone(&worker.clock).run());
                 if checks_here {

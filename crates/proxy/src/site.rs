@@ -5,7 +5,7 @@ use std::{ops::RangeInclusive, path::PathBuf, sync::Arc, time::Duration};
 use net::tls::TlsConnector;
 use route::{
     BreakerSpec, Forwarding, HashKey, HealthSpec, Policy, RetryBudgetSpec, Routes, ServerSpec,
-    Sticky, StreamRoutes,
+    Sticky, StreamRoutes, Timeouts,
 };
 
 /// Everything that workers need to know of the configuration.
@@ -15,10 +15,40 @@ pub struct Site {
     pub routes: Arc<Routes>,
     /// Which connection goes where, on ports that carry no HTTP.
     pub streams: StreamRoutes,
+    /// The times of those, by listener; the defaults where there are none.
+    pub stream_times: Vec<StreamTimes>,
     /// Upstreams by their [`route::UpstreamId`].
     pub upstreams: Vec<UpstreamSpec>,
     /// Who the visitor is, and how upstreams are told.
     pub forwarding: Forwarding,
+}
+
+/// Times of connections that carry no HTTP, or none that is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamTimes {
+    /// For a visitor to say the name of its server.
+    pub hello: Duration,
+    /// To connect to a server.
+    pub connect: Duration,
+    /// Silence in both directions.
+    pub idle: Duration,
+}
+
+impl Default for StreamTimes {
+    fn default() -> Self {
+        let times = Timeouts::default();
+        Self::from(&times)
+    }
+}
+
+impl From<&Timeouts> for StreamTimes {
+    fn from(times: &Timeouts) -> Self {
+        Self {
+            hello: times.header,
+            connect: times.connect,
+            idle: times.tunnel_idle,
+        }
+    }
 }
 
 /// A group of servers that do the same.

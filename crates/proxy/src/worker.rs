@@ -9,7 +9,9 @@ use std::{
 
 use route::{AuthTable, RateTable, UpstreamId};
 
-use crate::{clock::Clock, log::Lines, metrics::Metrics, site::SharedSite, upstream::Upstream};
+use crate::{
+    aside::Aside, clock::Clock, log::Lines, metrics::Metrics, site::SharedSite, upstream::Upstream,
+};
 
 /// Lives on its thread; nothing in it is locked.
 #[derive(Debug)]
@@ -17,6 +19,8 @@ pub(crate) struct Worker {
     pub(crate) clock: Rc<Clock>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) lines: Option<Lines>,
+    /// Shared by all workers.
+    pub(crate) aside: Aside,
     local: RefCell<Rc<Local>>,
     draining: Cell<bool>,
 }
@@ -29,8 +33,6 @@ pub(crate) struct Local {
     /// By route; empty where the route has no limit.
     rates: Vec<Option<RefCell<RateTable>>>,
     pub(crate) passwords: RefCell<AuthTable>,
-    /// Password checks on other threads.
-    pub(crate) checks: Cell<u32>,
     pub(crate) heads: Heads,
 }
 
@@ -42,13 +44,19 @@ pub(crate) struct Heads {
 }
 
 impl Worker {
-    pub(crate) fn new(site: SharedSite, metrics: Arc<Metrics>, lines: Option<Lines>) -> Rc<Self> {
+    pub(crate) fn new(
+        site: SharedSite,
+        metrics: Arc<Metrics>,
+        lines: Option<Lines>,
+        aside: Aside,
+    ) -> Rc<Self> {
         let clock = Clock::new();
         let local = Local::new(site, clock.precise());
         Rc::new(Self {
             clock,
             metrics,
             lines,
+            aside,
             local: RefCell::new(Rc::new(local)),
             draining: Cell::new(false),
         })
@@ -112,7 +120,6 @@ impl Local {
             upstreams,
             rates,
             passwords: RefCell::new(AuthTable::new(&rand::random())),
-            checks: Cell::new(0),
             heads: Heads::of(&site),
             site,
         }

@@ -61,6 +61,7 @@ pub(crate) fn site(route: Route, upstreams: Vec<UpstreamSpec>) -> Site {
             Routes::new(vec![(Match::default(), route)]).expect("one route"),
         ),
         streams: StreamRoutes::default(),
+        stream_times: Vec::new(),
         upstreams,
         forwarding: Forwarding::default(),
     }

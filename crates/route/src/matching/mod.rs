@@ -127,6 +127,8 @@ pub struct Route {
     pub timeouts: Timeouts,
     /// Responses may be compressed on the way.
     pub compress: bool,
+    /// Its exchanges are logged, where there is an access log.
+    pub log: bool,
 }
 
 impl Route {
@@ -142,6 +144,7 @@ impl Route {
             limits: Limits::default(),
             timeouts: Timeouts::default(),
             compress: false,
+            log: true,
         }
     }
 }

@@ -1,0 +1,110 @@
+//! Whether a request may pass, and by which route: what is looked at before anything is done for it.
+
+use h1::Request;
+use route::{AuthDecision, RateDecision, Route, Scratch};
+
+use super::{Context, FieldView, Refusal, request_view};
+use crate::{
+    answer::Turn,
+    aside::Busy,
+    worker::{Local, Worker},
+};
+
+/// The route that a request may take. The context knows it too as soon as it is found, also when the request is refused.
+pub(super) async fn decide<'a>(
+    context: &mut Context<'a>,
+    request: Request<'_>,
+    turn: &mut Turn,
+    scratch: &mut Scratch,
+) -> Result<&'a Route, Refusal<'static>> {
+    let routes = &context.local.site.routes;
+    let fields = FieldView(request.fields());
+    let view = request_view(&request, context.about, &fields);
+    let found = match routes.match_request(&view, scratch) {
+        Ok(found) => found,
+        Err(bad) => return Err(Refusal::new(400, bad.to_string())),
+    };
+    let Some(route) = found else {
+        let text = "Nothing here answers for this host and path.";
+        return Err(Refusal::new(404, text));
+    };
+    context.route = Some(route);
+    match check(context, route, request).await {
+        Ok(user) => context.user = user,
+        Err(refusal) => {
+            context.worker.metrics.proxy_denied_total.add_one();
+            return Err(refusal);
+        }
+    }
+    if request.method() == b"CONNECT" {
+        let text = "This is a reverse proxy: it opens no tunnels.";
+        return Err(Refusal::new(405, text));
+    }
+    if let Some(limit) = route.limits.body_bytes
+        && turn.body.set_limit(limit).is_err()
+    {
+        let text = "The body is larger than this service accepts.";
+        return Err(Refusal::new(413, text));
+    }
+    Ok(route)
+}
+
+/// The route's own rules about who may pass; the user's name, where the route asks for one.
+async fn check<'a>(
+    context: &Context<'_>,
+    route: &'a Route,
+    request: Request<'_>,
+) -> Result<Option<&'a str>, Refusal<'static>> {
+    let Context { worker, local, .. } = context;
+    let visitor = context.visitor.addr.ip();
+    let access = &route.access;
+    if !access.ip.permits(visitor) {
+        let text = "This service does not accept visitors from your address.";
+        return Err(Refusal::new(403, text));
+    }
+    let fields = FieldView(request.fields());
+    if let (Some(limit), Some(table)) = (&access.rate, local.rate(route.id)) {
+        let now = worker.clock.precise();
+        let decision = table.borrow_mut().check(limit, now, visitor, &fields);
+        if let RateDecision::Limited { retry_after } = decision {
+            return Err(Refusal::too_many(retry_after));
+        }
+    }
+    let Some(auth) = &access.auth else {
+        return Ok(None);
+    };
+    let now = worker.clock.coarse();
+    let decision = auth.check(&local.passwords.borrow(), now, &fields);
+    match decision {
+        AuthDecision::Allowed { user } => Ok(Some(user)),
+        AuthDecision::Refused => Err(unknown_user()),
+        AuthDecision::Check { user, check } => {
+            Box::pin(check_password(worker, local, check)).await?;
+            Ok(Some(user))
+        }
+    }
+}
+
+/// Bcrypt takes tens of milliseconds: on another thread, and not many at a time.
+async fn check_password(
+    worker: &Worker,
+    local: &Local,
+    check: route::PasswordCheck,
+) -> Result<(), Refusal<'static>> {
+    match worker.aside.passwords.try_run(move || check.run()).await {
+        Ok(Some(good)) => {
+            let now = worker.clock.coarse();
+            local.passwords.borrow_mut().accept(good, now);
+            Ok(())
+        }
+        Ok(None) => Err(unknown_user()),
+        Err(Busy) => {
+            let text = "Too many passwords are being checked. Try again soon.";
+            Err(Refusal::new(503, text))
+        }
+    }
+}
+
+fn unknown_user() -> Refusal<'static> {
+    Refusal::new(401, "A name and a password are needed.")
+}
