@@ -117,7 +117,7 @@ fn listener(listener: &config::ProxyListener) -> Result<Listener, ConfiguredErro
         ListenerProtocol::Http { http2 } => Protocol::Http { http2: *http2 },
         ListenerProtocol::Tcp => Protocol::Tcp,
         ListenerProtocol::Tls => Protocol::Tls,
-        ListenerProtocol::Https { http2, tls } => {
+        ListenerProtocol::Https { http2, tls, .. } => {
             if tls.client_ca.is_some() {
                 return Err(unsupported(place(), "asking visitors for certificates"));
             }
@@ -147,6 +147,10 @@ fn listener(listener: &config::ProxyListener) -> Result<Listener, ConfiguredErro
         address: listener.addr,
         protocol,
         proxy_from: listener.proxy_protocol.clone(),
+        http3: matches!(
+            listener.protocol,
+            ListenerProtocol::Https { http3: true, .. }
+        ),
     })
 }
 

@@ -130,6 +130,16 @@ impl Forward<'_> {
                 add(&mut writer, edit.name.as_bytes(), value);
             }
         }
+        // RFC 7838 §3. What a server says of itself, or the configuration, is not overruled.
+        if let Some(port) = self.context.about.http3
+            && !edits.removes(b"alt-svc")
+            && answer.fields().values(b"alt-svc").next().is_none()
+        {
+            value.clear();
+            // Writing to a Vec does not fail.
+            let _ = std::io::Write::write_fmt(value, format_args!("h3=\":{port}\"; ma=86400"));
+            add(&mut writer, b"Alt-Svc", value);
+        }
         if !picked.sticky {
             write_cookie(&mut writer, picked, value);
         }
