@@ -79,7 +79,12 @@ proxy:
         config.listeners[0].protocol,
         ListenerProtocol::Http { http2: true }
     ));
-    let ListenerProtocol::Https { http2: false, tls } = &config.listeners[1].protocol else {
+    let ListenerProtocol::Https {
+        http2: false,
+        http3: false,
+        tls,
+    } = &config.listeners[1].protocol
+    else {
         panic!("{:?}", config.listeners[1])
     };
     assert_eq!(tls.certificates[0].cert_file, Path::new("etc/c.pem"));

@@ -43,6 +43,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             address: listen,
             protocol: Protocol::Http { http2: true },
             proxy_from: IpSet::default(),
+            http3: false,
         }],
         site: Site {
             routes: std::sync::Arc::new(Routes::new(vec![(Match::default(), route)])?),

@@ -116,7 +116,7 @@ fn listener(listener: &config::ProxyListener) -> Result<Listener, ConfiguredErro
         ListenerProtocol::Http { http2 } => Protocol::Http { http2: *http2 },
         ListenerProtocol::Tcp => Protocol::Tcp,
         ListenerProtocol::Tls => Protocol::Tls,
-        ListenerProtocol::Https { http2, tls } => {
+        ListenerProtocol::Https { http2, tls, .. } => {
             let certificates = tls
                 .certificates
                 .iter()
@@ -146,6 +146,10 @@ fn listener(listener: &config::ProxyListener) -> Result<Listener, ConfiguredErro
         address: listener.addr,
         protocol,
         proxy_from: listener.proxy_protocol.clone(),
+        http3: matches!(
+            listener.protocol,
+            ListenerProtocol::Https { http3: true, .. }
+        ),
     })
 }
 

@@ -1,4 +1,4 @@
-//! A byte stream as the exchange sees it: a socket with whatever lies over it, or a stream of HTTP/2.
+//! A byte stream as the exchange sees it: a socket with whatever lies over it, or a stream of HTTP/2 or 3.
 
 use std::{
     io::{self, IoSlice},
@@ -8,7 +8,7 @@ use std::{
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::h2::H2Stream;
+use crate::{h2::H2Stream, h3::H3Stream};
 
 /// One end of an exchange.
 #[derive(Debug)]
@@ -17,14 +17,16 @@ pub(crate) enum Conn {
     Socket(net::Stream),
     /// A stream of an HTTP/2 visitor, in HTTP/1.1's words.
     H2(Box<H2Stream>),
+    /// A stream of an HTTP/3 visitor, in the same way.
+    H3(Box<H3Stream>),
 }
 
 impl Conn {
-    /// Waits until a read has something to say, without holding a buffer meanwhile. A stream of HTTP/2 cannot tell: it is always "ready".
+    /// Waits until a read has something to say, without holding a buffer meanwhile. Streams of HTTP/2 and 3 cannot tell: they are always "ready".
     pub(crate) fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Socket(socket) => socket.poll_readable(cx),
-            Self::H2(_) => Poll::Ready(Ok(())),
+            Self::H2(_) | Self::H3(_) => Poll::Ready(Ok(())),
         }
     }
 
@@ -33,6 +35,7 @@ impl Conn {
         match self {
             Self::Socket(socket) => socket.needs_flush(),
             Self::H2(_) => false,
+            Self::H3(stream) => stream.needs_flush(),
         }
     }
 
@@ -41,6 +44,7 @@ impl Conn {
         match self {
             Self::Socket(socket) => socket.abort(),
             Self::H2(stream) => stream.abort(),
+            Self::H3(stream) => stream.abort(),
         }
     }
 }
@@ -54,6 +58,7 @@ impl AsyncRead for Conn {
         match &mut *self {
             Self::Socket(socket) => Pin::new(socket).poll_read(cx, buffer),
             Self::H2(stream) => stream.poll_read(cx, buffer),
+            Self::H3(stream) => stream.poll_read(cx, buffer),
         }
     }
 }
@@ -70,6 +75,7 @@ impl AsyncWrite for Conn {
                 ready!(stream.poll_room(cx))?;
                 stream.poll_write(cx, bytes)
             }
+            Self::H3(stream) => stream.poll_write(cx, bytes),
         }
     }
 
@@ -80,7 +86,7 @@ impl AsyncWrite for Conn {
     ) -> Poll<io::Result<usize>> {
         match &mut *self {
             Self::Socket(socket) => Pin::new(socket).poll_write_vectored(cx, parts),
-            Self::H2(_) => {
+            Self::H2(_) | Self::H3(_) => {
                 let part = parts.iter().find(|part| !part.is_empty());
                 self.poll_write(cx, part.map_or(&[], |part| part))
             }
@@ -91,6 +97,7 @@ impl AsyncWrite for Conn {
         match &mut *self {
             Self::Socket(socket) => Pin::new(socket).poll_flush(cx),
             Self::H2(_) => Poll::Ready(Ok(())),
+            Self::H3(stream) => stream.poll_flush(cx),
         }
     }
 
@@ -98,6 +105,7 @@ impl AsyncWrite for Conn {
         match &mut *self {
             Self::Socket(socket) => Pin::new(socket).poll_shutdown(cx),
             Self::H2(stream) => stream.poll_shutdown(),
+            Self::H3(stream) => stream.poll_shutdown(cx),
         }
     }
 }

@@ -4,7 +4,7 @@
 //! Framing is the `h2` crate's; what is refused there (bad pseudo-fields, a body that is not as long as it said) never gets here.
 
 use std::{
-    io::{self, Write as _},
+    io,
     rc::Rc,
     task::{Context, Poll, ready},
     time::Duration,
@@ -16,13 +16,14 @@ use ::h2::{
     server::{Builder, SendResponse},
 };
 use bytes::{Buf, Bytes};
-use h1::{Answer, Awaiting, Framing, RequestLine, ResponseBody, ResponseHead};
+use h1::{Answer, Awaiting, ResponseBody, ResponseHead};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use tokio::io::ReadBuf;
 
 use crate::{
     conn::Conn,
     visitor::{self, About},
+    words::{Reading, UNLIMITED, awaiting, chunk, field, invalid, translate, write_head},
     worker::Worker,
 };
 
@@ -68,7 +69,7 @@ pub(crate) async fn serve(worker: Rc<Worker>, stream: net::Stream, about: About)
                 let about = about.clone();
                 tokio::task::spawn_local(async move {
                     let _open = open;
-                    if let Some(conn) = H2Stream::new(request, respond, &about) {
+                    if let Some(conn) = H2Stream::new(request, respond) {
                         let conn = Conn::H2(Box::new(conn));
                         let _ = visitor::serve(&worker, conn, &about).await;
                     }
@@ -101,14 +102,6 @@ pub(crate) struct H2Stream {
     writing: Writing,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Reading {
-    Chunks,
-    Plain,
-    Trailers,
-    Ended,
-}
-
 #[derive(Debug)]
 enum Writing {
     Head(Awaiting<()>),
@@ -119,11 +112,7 @@ enum Writing {
 
 impl H2Stream {
     /// `None` if the request cannot be said in HTTP/1.1; it has been answered then.
-    fn new(
-        request: Request<RecvStream>,
-        mut respond: SendResponse<Bytes>,
-        about: &About,
-    ) -> Option<Self> {
+    fn new(request: Request<RecvStream>, mut respond: SendResponse<Bytes>) -> Option<Self> {
         let protocol = request.extensions().get::<Protocol>().cloned();
         let (parts, body) = request.into_parts();
         let websocket = protocol
@@ -136,7 +125,7 @@ impl H2Stream {
             let _ = refusal.map(|refusal| respond.send_response(refusal, true));
             return None;
         }
-        let (made, reading) = write_head(&parts, &body, websocket, about);
+        let (made, reading) = write_head(&parts, body.is_end_stream(), websocket);
         let awaiting = awaiting(parts.method == Method::HEAD, websocket)?;
         Some(Self {
             made: made.into(),
@@ -335,162 +324,10 @@ impl H2Stream {
     }
 }
 
-/// What the answer is read with: of the request only what its framing depends on.
-fn awaiting(head_only: bool, websocket: bool) -> Option<Awaiting<()>> {
-    let method: &[u8] = if head_only { b"HEAD" } else { b"GET" };
-    let mut line = RequestLine::new(method, b"/", b"", Framing::None).ok()?;
-    if websocket {
-        line = line.with_upgrade(b"websocket").ok()?;
-    }
-    let mut unused = Vec::new();
-    let sent = h1::Upstream::new(&UNLIMITED).send(&line, (), &mut unused);
-    Some(sent.finish().awaiting)
-}
-
-/// The request in HTTP/1.1's words. Names and values are what `http` allows, so no line can be forged; what else is wrong with them the strict
-/// parser behind this will say.
-fn write_head(
-    parts: &http::request::Parts,
-    body: &RecvStream,
-    websocket: bool,
-    about: &About,
-) -> (Vec<u8>, Reading) {
-    let mut out = Vec::with_capacity(512);
-    let method = if websocket {
-        "GET"
-    } else {
-        parts.method.as_str()
-    };
-    let target = parts
-        .uri
-        .path_and_query()
-        .map_or("/", |target| target.as_str());
-    let _ = write!(out, "{method} {target} HTTP/1.1\r\n");
-    let authority = parts.uri.authority().map(|authority| authority.as_str());
-    let host = parts
-        .headers
-        .get(http::header::HOST)
-        .map(HeaderValue::as_bytes);
-    match (authority, host) {
-        (Some(authority), Some(host)) if !authority.as_bytes().eq_ignore_ascii_case(host) => {
-            // RFC 9113 §8.3.1: they must agree; two fields make the parser refuse it.
-            field(&mut out, "host", authority.as_bytes());
-            field(&mut out, "host", host);
-        }
-        (Some(authority), _) => field(&mut out, "host", authority.as_bytes()),
-        (None, host) => field(&mut out, "host", host.unwrap_or_default()),
-    }
-    let mut cookies = Vec::new();
-    for (name, value) in &parts.headers {
-        match name.as_str() {
-            "host" | "transfer-encoding" | "connection" | "upgrade" => {}
-            "sec-websocket-key" if websocket => {}
-            // RFC 9113 §8.2.3: crumbs are put together.
-            "cookie" => {
-                if !cookies.is_empty() {
-                    cookies.extend_from_slice(b"; ");
-                }
-                cookies.extend_from_slice(value.as_bytes());
-            }
-            name => field(&mut out, name, value.as_bytes()),
-        }
-    }
-    if !cookies.is_empty() {
-        field(&mut out, "cookie", &cookies);
-    }
-    let _ = about;
-    let reading = if websocket {
-        let key: [u8; 16] = rand::random();
-        out.extend_from_slice(b"connection: upgrade\r\nupgrade: websocket\r\nsec-websocket-key: ");
-        out.extend_from_slice(&base64(&key));
-        out.extend_from_slice(b"\r\n");
-        // Nothing is read before the tunnel is there.
-        Reading::Ended
-    } else if body.is_end_stream() {
-        Reading::Ended
-    } else if parts.headers.contains_key(http::header::CONTENT_LENGTH) {
-        Reading::Plain
-    } else {
-        out.extend_from_slice(b"transfer-encoding: chunked\r\n");
-        Reading::Chunks
-    };
-    out.extend_from_slice(b"\r\n");
-    (out, reading)
-}
-
-fn field(out: &mut Vec<u8>, name: &str, value: &[u8]) {
-    out.extend_from_slice(name.as_bytes());
-    out.extend_from_slice(b": ");
-    out.extend_from_slice(value);
-    out.extend_from_slice(b"\r\n");
-}
-
-fn translate(answer: &h1::Response<'_>, tunnel: bool) -> Response<()> {
-    let mut response = Response::new(());
-    let status = if tunnel { 200 } else { answer.status() };
-    *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_GATEWAY);
-    for found in answer.fields().end_to_end() {
-        if tunnel && found.name.eq_ignore_ascii_case(b"sec-websocket-accept") {
-            continue;
-        }
-        if let (Ok(name), Ok(value)) = (
-            HeaderName::from_bytes(found.name),
-            HeaderValue::from_bytes(found.value),
-        ) {
-            response.headers_mut().append(name, value);
-        }
-    }
-    if let Some(length) = answer.content_length() {
-        response
-            .headers_mut()
-            .insert(http::header::CONTENT_LENGTH, length.into());
-    }
-    response
-}
-
-fn chunk(data: &Bytes) -> Bytes {
-    let mut out = Vec::with_capacity(data.len() + 12);
-    let _ = write!(out, "{:x}\r\n", data.len());
-    out.extend_from_slice(data);
-    out.extend_from_slice(b"\r\n");
-    out.into()
-}
-
-fn base64(bytes: &[u8; 16]) -> Vec<u8> {
-    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut out = Vec::with_capacity(24);
-    for three in bytes.chunks(3) {
-        let group = u32::from(three[0]) << 16
-            | u32::from(three.get(1).copied().unwrap_or_default()) << 8
-            | u32::from(three.get(2).copied().unwrap_or_default());
-        for n in 0..4 {
-            let six = (group >> (18 - 6 * n) & 63) as usize;
-            out.push(if n > three.len() { b'=' } else { ALPHABET[six] });
-        }
-    }
-    out
-}
-
 fn broken(error: &::h2::Error) -> io::Error {
     io::Error::new(io::ErrorKind::ConnectionReset, error.to_string())
 }
 
-fn invalid() -> io::Error {
-    io::ErrorKind::InvalidData.into()
-}
-
-/// For answers that this proxy has written: what they may have was decided when they were read.
-const UNLIMITED: h1::Limits = h1::Limits {
-    head: usize::MAX,
-    fields: usize::MAX,
-    target: usize::MAX,
-    chunk_extension: usize::MAX,
-    chunk_extensions: usize::MAX,
-    trailers: usize::MAX,
-    drain: u64::MAX,
-    requests: u64::MAX,
-    interim: u32::MAX,
-};
 /// Streams at one time, and so requests of one visitor under way.
 const STREAMS: u32 = 128;
 /// What a visitor may send of one body, and of all, before it is passed on.
@@ -505,13 +342,3 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 const IDLE: Duration = Duration::from_secs(75);
 /// How often it is asked whether there are streams.
 const LOOK: Duration = Duration::from_secs(5);
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_key_is_said_in_base64() {
-        assert_eq!(base64(b"the sample nonce"), b"dGhlIHNhbXBsZSBub25jZQ==");
-    }
-}

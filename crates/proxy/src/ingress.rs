@@ -32,6 +32,10 @@ pub(crate) struct Door {
     pub(crate) protocol: Protocol,
     /// These begin with a PROXY header; others must not.
     pub(crate) proxy_from: Arc<IpSet>,
+    /// Where it listens.
+    pub(crate) address: SocketAddr,
+    /// HTTP/3 on the UDP port of the same number.
+    pub(crate) http3: bool,
 }
 
 /// Serves one accepted connection.
@@ -51,6 +55,7 @@ pub(crate) async fn visit(
         scheme: Scheme::Http,
         listener: door.index,
         certificate: None,
+        http3: door.http3.then(|| door.address.port()),
     };
     let Some(stream) = begin(&worker, &door, stream, &mut about).await else {
         return;
@@ -156,7 +161,8 @@ async fn accept_tls(acceptor: &TlsAcceptor, stream: net::Stream) -> Option<net::
     }
 }
 
-struct Open<'a>(&'a Worker);
+/// Counts a visitor's connection until it ends.
+pub(crate) struct Open<'a>(pub(crate) &'a Worker);
 
 impl Drop for Open<'_> {
     fn drop(&mut self) {

@@ -23,6 +23,7 @@ mod exchange;
 mod files;
 mod flow;
 mod h2;
+mod h3;
 mod ingress;
 mod log;
 mod metrics;
@@ -33,6 +34,7 @@ mod streams;
 mod tunnel;
 mod upstream;
 mod visitor;
+mod words;
 mod work;
 mod worker;
 

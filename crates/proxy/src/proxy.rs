@@ -13,12 +13,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use net::{Acceptor, ListenSource, OwnSockets, Shutdown, Workers};
+use net::{Acceptor, ListenSource, OwnSockets, Shutdown, Workers, tls::TlsAcceptor};
 use route::IpSet;
 
 use crate::{
     aside::Aside,
-    checks,
+    checks, h3,
     ingress::{self, Door, Protocol},
     log::{AccessLog, AccessLogSpec},
     metrics::Metrics,
@@ -48,6 +48,8 @@ pub struct Listener {
     pub protocol: Protocol,
     /// Peers that begin with a PROXY header.
     pub proxy_from: IpSet,
+    /// HTTP/3 too, on the UDP port of the same number; only with [`Protocol::Https`].
+    pub http3: bool,
 }
 
 /// Why a proxy did not start. Nothing is left running.
@@ -69,6 +71,14 @@ pub enum StartError {
         /// The system's answer.
         error: io::Error,
     },
+    /// HTTP/3 cannot be had on a listener's port.
+    #[error("HTTP/3 on {address}: {error}")]
+    Http3 {
+        /// The address.
+        address: SocketAddr,
+        /// Why.
+        error: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// Threads cannot be started.
     #[error("worker threads cannot be started: {0}")]
     Workers(io::Error),
@@ -84,6 +94,8 @@ pub struct Proxy {
     access_log: Option<AccessLog>,
     /// Bound, and not served yet.
     waiting: Vec<(Door, Vec<(usize, std::net::TcpListener)>)>,
+    /// HTTP/3 of those that have it.
+    quic: Vec<(Door, quic::Server)>,
     started: Instant,
 }
 
@@ -163,18 +175,31 @@ impl Proxy {
             .workers
             .unwrap_or_else(net::default_worker_count)
             .max(1);
-        let mut waiting = Vec::new();
+        let (mut waiting, mut quic) = (Vec::new(), Vec::new());
         for (index, listener) in options.listeners.into_iter().enumerate() {
             let address = listener.address;
             let group = sockets
                 .tcp("listeners", address, count)
                 .and_then(|group| net::spread(&group, count))
                 .map_err(|error| StartError::Listen { address, error })?;
+            let bound = group
+                .first()
+                .and_then(|(_, socket)| socket.local_addr().ok())
+                .unwrap_or(address);
+            let http3 = match &listener.protocol {
+                Protocol::Https(acceptor) if listener.http3 => {
+                    Some(listen_quic(sockets, bound, count, acceptor)?)
+                }
+                _ => None,
+            };
             let door = Door {
                 index: u16::try_from(index).unwrap_or(u16::MAX),
                 protocol: listener.protocol,
                 proxy_from: Arc::new(listener.proxy_from),
+                address: bound,
+                http3: http3.is_some(),
             };
+            quic.extend(http3.map(|server| (door.clone(), server)));
             waiting.push((door, group));
         }
         let access_log = match options.access_log {
@@ -217,6 +242,7 @@ impl Proxy {
             addresses,
             access_log,
             waiting,
+            quic,
             started: Instant::now(),
         })
     }
@@ -232,6 +258,26 @@ impl Proxy {
                 if let Some(handle) = self.workers.handles().get(worker) {
                     let _ = handle.spawn(move || accept(door, socket, stop));
                 }
+            }
+        }
+        for (door, server) in &self.quic {
+            match server.shards() {
+                Ok(shards) => self.serve_quic(door, shards),
+                Err(error) => tracing::error!(%error, "HTTP/3 is not served"),
+            }
+        }
+    }
+
+    fn serve_quic(&self, door: &Door, shards: Vec<quic::Shard>) {
+        let handles = self.workers.handles();
+        for shard in shards {
+            let door = door.clone();
+            if let Some(handle) = handles.get(shard.index() % handles.len()) {
+                let _ = handle.spawn(move || async move {
+                    if let Some(worker) = current() {
+                        h3::accept(worker, Rc::new(door), shard).await;
+                    }
+                });
             }
         }
     }
@@ -276,6 +322,9 @@ impl Proxy {
     /// Takes no more visitors; exchanges that are under way end, and their connections with them.
     pub fn leave(&self) {
         self.stopping.trigger();
+        for (_, server) in &self.quic {
+            server.refuse_new();
+        }
         self.on_each(|worker| worker.drain());
     }
 
@@ -314,6 +363,28 @@ impl Proxy {
 
 pub(crate) fn current() -> Option<Rc<Worker>> {
     CURRENT.with_borrow(Option::clone)
+}
+
+/// The UDP sockets of a listener, with its certificates.
+fn listen_quic(
+    sockets: &dyn ListenSource,
+    address: SocketAddr,
+    count: usize,
+    acceptor: &TlsAcceptor,
+) -> Result<quic::Server, StartError> {
+    let failed =
+        |error: Box<dyn std::error::Error + Send + Sync>| StartError::Http3 { address, error };
+    let tls = quic::ServerTls::from_config(&acceptor.config(), &[quic::ALPN_H3.to_vec()])
+        .map_err(|error| failed(error.into()))?;
+    quic::Server::bind(
+        sockets,
+        "listeners",
+        address,
+        count,
+        tls,
+        quic::Config::default(),
+    )
+    .map_err(|error| failed(error.into()))
 }
 
 /// Accepts until told to stop; each connection gets a task of its own.

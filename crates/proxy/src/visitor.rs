@@ -30,6 +30,8 @@ pub(crate) struct About {
     pub(crate) listener: u16,
     /// The certificate that the visitor has shown, and that was accepted.
     pub(crate) certificate: Option<Rc<PeerCertificate>>,
+    /// The UDP port where the same is to be had over HTTP/3; the visitor is told.
+    pub(crate) http3: Option<u16>,
 }
 
 /// Serves a connection until it ends. `Some`: the first bytes are HTTP/2's; they are in the input.

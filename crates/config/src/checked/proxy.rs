@@ -93,6 +93,8 @@ pub enum ListenerProtocol {
     Https {
         /// HTTP/2 by ALPN too.
         http2: bool,
+        /// HTTP/3 on the UDP port of the same number too.
+        http3: bool,
         /// How TLS is ended here.
         tls: ListenerTls,
     },

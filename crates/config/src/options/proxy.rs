@@ -242,6 +242,12 @@ pub static LISTENER: Table = Table {
             "HTTP/2, by ALPN for https and by prior knowledge for http.",
         ),
         opt(
+            "http3",
+            Kind::Bool,
+            "false",
+            "HTTP/3 too, for https: on the UDP port of the same number, which the firewall has to let in. Answers over TCP tell of it (Alt-Svc).",
+        ),
+        opt(
             "to",
             Kind::Form(&TARGET),
             "",

@@ -73,6 +73,7 @@ pub(crate) fn start(site: Site) -> Proxy {
             address: "127.0.0.1:0".parse().expect("an address"),
             protocol: Protocol::Http { http2: true },
             proxy_from: IpSet::default(),
+            http3: false,
         }],
         site,
         access_log: None,

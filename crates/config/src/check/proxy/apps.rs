@@ -102,6 +102,7 @@ impl Check<'_> {
             ("tcp", _) => ListenerProtocol::Tcp,
             ("https", Some(certificate)) => ListenerProtocol::Https {
                 http2: true,
+                http3: false,
                 tls: ListenerTls {
                     certificates: vec![certificate],
                     min_version: TlsVersion::V1_2,

@@ -77,6 +77,7 @@ impl Check<'_> {
             .boolean("clientCertOptional", &mut self.findings)
             .unwrap_or(false);
         let http2 = entry.boolean("http2", &mut self.findings).unwrap_or(true);
+        let http3 = entry.boolean("http3", &mut self.findings).unwrap_or(false);
         let given = ["certFile", "keyFile", "certificates", "clientCA"]
             .into_iter()
             .find(|name| entry.has(name));
@@ -86,6 +87,7 @@ impl Check<'_> {
             for name in given
                 .into_iter()
                 .chain(entry.has("tlsVersion").then_some("tlsVersion"))
+                .chain(http3.then_some("http3"))
             {
                 self.findings.warn(
                     Some(entry.place_of(name)),
@@ -119,7 +121,7 @@ impl Check<'_> {
                     client_ca,
                     client_cert_optional,
                 };
-                ListenerProtocol::Https { http2, tls }
+                ListenerProtocol::Https { http2, http3, tls }
             }
         }
     }
@@ -179,6 +181,7 @@ impl Check<'_> {
                 None => ListenerProtocol::Http { http2: true },
                 Some(certificate) => ListenerProtocol::Https {
                     http2: true,
+                    http3: false,
                     tls: ListenerTls {
                         certificates: vec![certificate.clone()],
                         min_version: TlsVersion::V1_2,

@@ -1,0 +1,400 @@
+//! HTTP/3 visitors, on the UDP port of the same number as an https listener's. As with HTTP/2, each stream is made to look like an HTTP/1.1 connection
+//! with one request; a WebSocket comes as an extended CONNECT (RFC 9220).
+//!
+//! What is no HTTP/3, or no message, is refused in crate `quic` and never gets here. Early data (0-RTT) may be a copy: safe methods go on with
+//! `Early-Data: 1`, others are answered 425 (RFC 8470).
+
+use std::{
+    io,
+    net::SocketAddr,
+    pin::pin,
+    rc::Rc,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use bytes::{Buf, Bytes};
+use h1::{Answer, Awaiting, ResponseBody, ResponseHead};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};
+use quic::h3::{
+    Code, Exchange, Piece, Protocol, ReceiveHalf, SendHalf, Settings, server::Connection,
+};
+use route::Scheme;
+use tokio::io::ReadBuf;
+
+use crate::{
+    conn::Conn,
+    ingress::{Door, Open},
+    visitor::{self, About},
+    words::{Reading, UNLIMITED, awaiting, chunk, field, invalid, translate, write_head},
+    worker::Worker,
+};
+
+/// Serves the connections of one socket until the proxy leaves, and then those it has.
+pub(crate) async fn accept(worker: Rc<Worker>, door: Rc<Door>, shard: quic::Shard) {
+    let endpoint = match shard.start() {
+        Ok(endpoint) => endpoint,
+        Err(error) => return tracing::error!(%error, "a QUIC endpoint does not start"),
+    };
+    while let Some(incoming) = endpoint.accept().await {
+        tokio::task::spawn_local(serve(Rc::clone(&worker), Rc::clone(&door), incoming));
+    }
+    // The socket is another process's too: it is let go of as soon as nobody here needs it.
+    while !endpoint.drained(LOOK).await {}
+}
+
+async fn serve(worker: Rc<Worker>, door: Rc<Door>, incoming: quic::Incoming) {
+    worker.metrics.proxy_visitors_total.add_one();
+    worker.metrics.proxy_visitors_open.up();
+    let _open = Open(&worker);
+    let settings = settings(&worker);
+    let local = door.address;
+    let Ok(mut connection) = Connection::start(incoming, settings).await else {
+        return;
+    };
+    let deadline = worker.clock.deadline();
+    let open = Rc::new(());
+    let mut closing = false;
+    loop {
+        let idle = Rc::strong_count(&open) == 1;
+        if idle && closing {
+            return connection.close();
+        }
+        deadline.set(Some(if idle { IDLE } else { LOOK }));
+        let accepted = {
+            let mut accepting = pin!(connection.accept());
+            deadline
+                .limit(|cx| {
+                    if worker.is_draining() && !closing {
+                        return Poll::Ready(None);
+                    }
+                    accepting.as_mut().poll(cx).map(Some)
+                })
+                .await
+        };
+        match accepted {
+            Ok(Some(Some(arriving))) => {
+                let (worker, open) = (Rc::clone(&worker), Rc::clone(&open));
+                let about = About {
+                    peer: unmapped(connection.quinn().remote_address()),
+                    local,
+                    scheme: Scheme::Https,
+                    listener: door.index,
+                    certificate: quic::peer_certificate(connection.quinn())
+                        .and_then(|der| PeerCertificate::read(&der))
+                        .map(Rc::new),
+                    http3: None,
+                };
+                tokio::task::spawn_local(async move {
+                    let _open = open;
+                    if let Ok(exchange) = arriving.resolve().await
+                        && let Some(stream) = H3Stream::new(exchange).await
+                    {
+                        let conn = Conn::H3(Box::new(stream));
+                        let _ = visitor::serve(&worker, conn, &about).await;
+                    }
+                });
+            }
+            Ok(Some(None)) => return,
+            Ok(None) => {
+                closing = true;
+                connection.drain().await;
+            }
+            Err(_) if idle => {
+                closing = true;
+                connection.drain().await;
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+/// What holds before a route is known: the most that any route allows.
+fn settings(worker: &Worker) -> Settings {
+    let local = worker.local();
+    let routes = local.site.routes.iter();
+    let list = routes.map(|route| route.limits.header_list_bytes).max();
+    let defaults = Settings::default();
+    Settings {
+        section_bytes: list.map_or(defaults.section_bytes, |bytes| bytes as usize),
+        fields: local.heads.limits.fields,
+        head_time: local.heads.header,
+        // A proxy that knows nothing of a datagram's protocol cannot pass it on.
+        datagrams: false,
+        extended_connect: true,
+    }
+}
+
+/// An address of IPv4, also where the socket takes both kinds.
+fn unmapped(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}
+
+/// One stream, as an HTTP/1.1 connection.
+#[derive(Debug)]
+pub(crate) struct H3Stream {
+    /// Made and not yet read.
+    made: Bytes,
+    /// Read before the head was made.
+    first: Option<Piece>,
+    receive: ReceiveHalf,
+    reading: Reading,
+    send: SendHalf,
+    head: ResponseHead,
+    /// An answer's head that is not complete.
+    unparsed: Vec<u8>,
+    writing: Writing,
+}
+
+#[derive(Debug)]
+enum Writing {
+    Head(Awaiting<()>),
+    Body(ResponseBody),
+    Tunnel,
+    /// All is queued; the stream ends when it has been sent.
+    Ending,
+    Ended,
+}
+
+impl H3Stream {
+    /// `None` if the request cannot be said in HTTP/1.1, or not now; it has been answered then.
+    async fn new(exchange: Exchange) -> Option<Self> {
+        let Exchange {
+            request,
+            early,
+            mut receive,
+            send,
+        } = exchange;
+        let (parts, ()) = request.into_parts();
+        let protocol = parts.extensions.get::<Protocol>();
+        let websocket = protocol.is_some_and(|protocol| protocol.0 == "websocket");
+        if early && !parts.method.is_safe() {
+            refuse(send, receive, StatusCode::TOO_EARLY).await;
+            return None;
+        }
+        if parts.method == Method::CONNECT && !websocket {
+            let status = match protocol {
+                // RFC 9220 §3.
+                Some(_) => StatusCode::NOT_IMPLEMENTED,
+                None => StatusCode::METHOD_NOT_ALLOWED,
+            };
+            refuse(send, receive, status).await;
+            return None;
+        }
+        let sized = parts.headers.contains_key(header::CONTENT_LENGTH);
+        let first = if websocket || sized {
+            None
+        } else {
+            begin_body(&parts.method, &mut receive).await?
+        };
+        let (made, reading) = write_head(&parts, receive.is_ended(), websocket);
+        let awaiting = awaiting(parts.method == Method::HEAD, websocket)?;
+        Some(Self {
+            made: made.into(),
+            first,
+            receive,
+            reading,
+            send,
+            head: ResponseHead::default(),
+            unparsed: Vec::new(),
+            writing: Writing::Head(awaiting),
+        })
+    }
+
+    pub(crate) fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        loop {
+            if !self.made.is_empty() {
+                let n = self.made.len().min(buffer.remaining());
+                buffer.put_slice(&self.made[..n]);
+                self.made.advance(n);
+                return Poll::Ready(Ok(()));
+            }
+            if matches!(self.reading, Reading::Ended | Reading::Trailers) {
+                return Poll::Ready(Ok(()));
+            }
+            let piece = match self.first.take() {
+                Some(piece) => Some(piece),
+                None => ready!(self.receive.poll_piece(cx)).map_err(broken)?,
+            };
+            self.take(piece);
+        }
+    }
+
+    /// Puts what came into HTTP/1.1's words.
+    fn take(&mut self, piece: Option<Piece>) {
+        let chunked = self.reading == Reading::Chunks;
+        match piece {
+            Some(Piece::Data(data)) if chunked => self.made = chunk(&data),
+            Some(Piece::Data(data)) => self.made = data,
+            // A body whose length was said has no place for trailers in HTTP/1.1.
+            Some(Piece::Trailers(_)) | None if !chunked => self.reading = Reading::Ended,
+            end => {
+                let mut made = b"0\r\n".to_vec();
+                if let Some(Piece::Trailers(trailers)) = end {
+                    for (name, value) in &trailers {
+                        field(&mut made, name.as_str(), value.as_bytes());
+                    }
+                }
+                made.extend_from_slice(b"\r\n");
+                self.made = made.into();
+                self.reading = Reading::Ended;
+            }
+        }
+    }
+
+    pub(crate) fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        // One portion at a time: what the visitor does not take stays where it is.
+        ready!(self.send.poll_flush(cx)).map_err(broken)?;
+        let taken = match &mut self.writing {
+            Writing::Head(_) => self.write_head(bytes)?,
+            Writing::Tunnel => {
+                let n = bytes.len().min(PORTION);
+                self.send.data(Bytes::copy_from_slice(&bytes[..n]));
+                n
+            }
+            Writing::Ending | Writing::Ended => {
+                return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+            }
+            Writing::Body(body) => {
+                let n = bytes.len().min(PORTION);
+                let decoded = body.decoder().decode(&bytes[..n]).map_err(|_| invalid())?;
+                if !decoded.data.is_empty() {
+                    let data = Bytes::copy_from_slice(&bytes[decoded.data]);
+                    self.send.data(data);
+                }
+                let (consumed, end) = (decoded.consumed, decoded.end);
+                if end {
+                    self.end_body()?;
+                }
+                consumed
+            }
+        };
+        match self.poll_flush(cx) {
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+            _ => Poll::Ready(Ok(taken)),
+        }
+    }
+
+    /// Sends what is queued, and the end behind it if there is no more.
+    pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.send.poll_flush(cx)).map_err(broken)?;
+        if matches!(self.writing, Writing::Ending) {
+            self.writing = Writing::Ended;
+            self.send.finish();
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Whether something is queued.
+    pub(crate) fn needs_flush(&self) -> bool {
+        matches!(self.writing, Writing::Ending) || self.send.queued() > 0
+    }
+
+    /// Ends the direction towards the visitor.
+    pub(crate) fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if matches!(self.writing, Writing::Tunnel) {
+            self.writing = Writing::Ending;
+        }
+        self.poll_flush(cx)
+    }
+
+    pub(crate) fn abort(mut self) {
+        self.writing = Writing::Ended;
+        self.send.reset(Code::INTERNAL_ERROR);
+    }
+
+    fn write_head(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let before = self.unparsed.len();
+        self.unparsed.extend_from_slice(bytes);
+        let parsed = self.head.parse(&self.unparsed, &UNLIMITED);
+        let Some(length) = parsed.map_err(|_| invalid())? else {
+            return Ok(bytes.len());
+        };
+        let Some(answer) = self.head.view(&self.unparsed) else {
+            return Err(invalid());
+        };
+        let Writing::Head(awaiting) = std::mem::replace(&mut self.writing, Writing::Ended) else {
+            return Err(invalid());
+        };
+        let (response, next) = match awaiting.answer(answer).map_err(|_| invalid())? {
+            Answer::Interim(awaiting) => {
+                self.writing = Writing::Head(awaiting);
+                self.head.clear();
+                self.unparsed.clear();
+                return Ok(length - before);
+            }
+            Answer::Tunnel { .. } => {
+                self.reading = Reading::Plain;
+                (translate(&answer, true), Writing::Tunnel)
+            }
+            Answer::Final { body, .. } if body.is_complete() => {
+                (translate(&answer, false), Writing::Ending)
+            }
+            Answer::Final { body, .. } => (translate(&answer, false), Writing::Body(body)),
+        };
+        self.send.response(&response).map_err(broken)?;
+        self.writing = next;
+        self.head.clear();
+        self.unparsed.clear();
+        Ok(length - before)
+    }
+
+    fn end_body(&mut self) -> io::Result<()> {
+        let mut trailers = HeaderMap::new();
+        if let Writing::Body(body) = &mut self.writing {
+            for (name, value) in body.decoder().trailers().iter() {
+                let name = HeaderName::from_bytes(name);
+                if let (Ok(name), Ok(value)) = (name, HeaderValue::from_bytes(value)) {
+                    trailers.append(name, value);
+                }
+            }
+        }
+        if !trailers.is_empty() {
+            self.send.trailers(&trailers).map_err(broken)?;
+        }
+        self.writing = Writing::Ending;
+        Ok(())
+    }
+}
+
+/// Whether there is a body at all HTTP/3 does not say with the head, but HTTP/1.1 has to. Methods that have none as a rule wait for their stream's end,
+/// which travels with the head; others only look. `None`: it has failed.
+async fn begin_body(method: &Method, receive: &mut ReceiveHalf) -> Option<Option<Piece>> {
+    let usual = matches!(*method, Method::POST | Method::PUT | Method::PATCH);
+    let patience = if usual { Duration::ZERO } else { FIRST };
+    match tokio::time::timeout(patience, receive.piece()).await {
+        Ok(Ok(piece)) => Some(piece),
+        Ok(Err(_)) => None,
+        Err(_) => Some(None),
+    }
+}
+
+async fn refuse(mut send: SendHalf, mut receive: ReceiveHalf, status: StatusCode) {
+    receive.stop(Code::NO_ERROR);
+    let mut response = Response::new(());
+    *response.status_mut() = status;
+    if send.response(&response).is_ok() && send.flush().await.is_ok() {
+        send.finish();
+    }
+}
+
+fn broken(error: quic::h3::Error) -> io::Error {
+    io::Error::new(io::ErrorKind::ConnectionReset, error)
+}
+
+/// What is copied of an answer at a time.
+const PORTION: usize = 16 << 10;
+/// How long a request that seldom has a body may leave open whether it has one.
+const FIRST: Duration = Duration::from_secs(5);
+/// Without a request.
+const IDLE: Duration = Duration::from_secs(75);
+/// How often it is asked whether there are requests.
+const LOOK: Duration = Duration::from_secs(5);
