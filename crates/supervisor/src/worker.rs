@@ -11,6 +11,7 @@ use std::{
         fd::{AsFd, BorrowedFd, OwnedFd},
         unix::net::UnixStream,
     },
+    path::Path,
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
@@ -26,6 +27,7 @@ use crate::{
     channel::{Channel, MOST_FDS},
     control::{Adopt, Answer},
     message::{Outcome, Protocol, SocketName, ToSupervisor, ToWorker},
+    place,
 };
 
 /// What a worker is told.
@@ -296,6 +298,17 @@ impl ListenSource for Supervised {
         if lock(&self.0.kept).remove(&socket).is_some() {
             self.0.say(&ToSupervisor::Release { socket });
         }
+    }
+
+    fn steering(&self) -> Option<net::Steering> {
+        let about = lock(&self.0.about);
+        let folder = Path::new(&about.control).parent()?;
+        // Short: a socket's path has 108 bytes at most.
+        let stem = place::hash(&format!("{}\n{}", about.key, about.unit));
+        Some(net::Steering::new(
+            folder.join(format!("{stem:016x}")),
+            about.generation,
+        ))
     }
 }
 

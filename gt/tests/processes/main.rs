@@ -3,6 +3,7 @@
 
 mod dying;
 mod folder;
+mod kcp;
 mod load;
 mod reload;
 mod restart;
