@@ -21,8 +21,8 @@ use signal_hook::consts::signal::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIG
 use crate::{
     channel::{Channel, MOST_FDS},
     control::{
-        Adopt, Answer, Ask, Conn, ConnId, Heard, ListenerStatus, MOST_CONNECTIONS, QUESTION_TIME,
-        Status, UnitStatus, WorkerStatus, failed,
+        ANOTHER_SERVES, Adopt, Answer, Ask, Conn, ConnId, Heard, ListenerStatus, MOST_CONNECTIONS,
+        QUESTION_TIME, Status, UnitStatus, WorkerStatus, failed,
     },
     job::{Job, Kind},
     message::{Protocol, SocketName, ToSupervisor, ToWorker, UnitSpec},
@@ -597,8 +597,12 @@ impl Supervisor {
             .iter()
             .position(|unit| unit.spec.name == adopt.adopt && !unit.removed);
         let index = index.ok_or(io::ErrorKind::NotFound)?;
+        if self.ending {
+            return Err(io::ErrorKind::ConnectionRefused.into());
+        }
         // A second one would serve beside the first.
-        if self.units[index].active().is_some() || self.ending {
+        if self.units[index].active().is_some() {
+            let _ = Channel::from_fd(conn.stream.into()).send(&failed(ANOTHER_SERVES), &[]);
             return Err(io::ErrorKind::AlreadyExists.into());
         }
         let peer = rustix::net::sockopt::socket_peercred(&conn.stream)?;

@@ -3,10 +3,13 @@
 
 mod dying;
 mod folder;
+mod handover;
 mod kcp;
 mod load;
+mod pipe;
 mod reload;
 mod restart;
 mod rig;
+mod shortage;
 mod stopping;
 mod systemd;

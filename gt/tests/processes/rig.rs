@@ -182,7 +182,7 @@ impl Rig {
             web: origin.address(),
             echo: echo_address,
         };
-        let client = Gt::start("client", &about.client_text("", ""));
+        let client = Gt::start_with("client", &about.client_text("", ""), binary);
         client.process.wait_log_times(&["a service is up"], 2);
         Self {
             server,
