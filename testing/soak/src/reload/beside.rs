@@ -119,6 +119,11 @@ pub fn run(options: &Options) -> Result<bool> {
         let ours = !matches!(subject, Subject::Nginx | Subject::Haproxy);
         good &= !ours || counts.faults() == 0;
     }
+    notes.push(format!(
+        "{}; nginx and HAProxy close kept connections that wait for a request when they are reloaded, so a request that is on its way then gets an end \
+         instead of an answer; gt answers it and says that the answer is the last (for up to 5 s).",
+        bench::tools::version(Path::new("haproxy"), &["-v"])
+    ));
     report.table(&table);
     report.notes(&notes);
     report.publish(&options.out)?;
@@ -157,6 +162,7 @@ fn one(subject: Subject, options: &Options) -> Result<(Counts, String)> {
     };
     let rng = Rng::new(options.seed);
     let (mut done, mut refused, mut waited, mut most) = (0, 0, 0, 0);
+    let mut longest = Duration::ZERO;
     std::thread::scope(|scope| -> Result<()> {
         let scene = &scene;
         for (kind, count) in VISITORS.into_iter().enumerate() {
@@ -170,6 +176,7 @@ fn one(subject: Subject, options: &Options) -> Result<(Counts, String)> {
         let mut number = 0;
         while began.elapsed() < end {
             if subject != Subject::GtAlone {
+                let asked = Instant::now();
                 match reload(subject, &running, &options.gt, number) {
                     Ok(said) => {
                         done += 1;
@@ -177,6 +184,7 @@ fn one(subject: Subject, options: &Options) -> Result<(Counts, String)> {
                     }
                     Err(_) => refused += 1,
                 }
+                longest = longest.max(asked.elapsed());
             }
             number += 1;
             most = most.max(bench::procstat::family(running.program.pid()).len());
@@ -187,7 +195,7 @@ fn one(subject: Subject, options: &Options) -> Result<(Counts, String)> {
     })?;
     end(running);
     let text = format!(
-        "{done} reloads done, {waited} of them had to wait for older workers, {refused} refused; up to {most} processes"
+        "{done} reloads done, {waited} of them had to wait for older workers, {refused} refused, the longest command took {longest:.1?}; up to {most} processes"
     );
     Ok((counts, text))
 }
