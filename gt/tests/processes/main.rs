@@ -1,6 +1,7 @@
 //! gt as users run it: under a supervisor. Reload, restart, stop, and what happens when a process dies, each while visitors come and
 //! go; no visitor may notice.
 
+mod demo;
 mod dying;
 mod folder;
 mod handover;
