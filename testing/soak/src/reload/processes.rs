@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -58,7 +59,10 @@ impl Supervised {
     /// # Errors
     /// The system's.
     pub fn write(&self, options: &str, end: &str) -> Result<()> {
-        let new = self.file.with_extension("new");
+        // Two reloads may write at one time.
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let new = self.file.with_extension(format!("new{number}"));
         let text = format!("{}{options}{}{end}", self.text.0, self.text.1);
         std::fs::write(&new, text).context("write a file")?;
         std::fs::rename(&new, &self.file).context("put a file in its place")
