@@ -29,10 +29,10 @@ fuzz: ## every fuzz target for SECONDS (600); needs nightly Rust and cargo-fuzz
 	@scripts/fuzz.sh $(SECONDS)
 
 # With the binaries that `make test` has built: the CI compiles everything once, with overflow checks in the soak besides.
-soak-ci: ## the soak for a minute and 100 reloads, in the build of the tests
+soak-ci: ## the soak for a minute and 100 reloads of everything, in the build of the tests
 	$(CARGO) build --profile test -p gt -p soak
 	$(CARGO_TARGET_DIR)/debug/soak --seconds 60 --seed 1 --gt $(CARGO_TARGET_DIR)/debug/gt
-	$(CARGO_TARGET_DIR)/debug/soak --reloads 100 --rate 5 --seed 1 --gt $(CARGO_TARGET_DIR)/debug/gt
+	$(CARGO_TARGET_DIR)/debug/soak --reloads 100 --rate 5 --seed 1 --visitors 6 --long 100000000 --gt $(CARGO_TARGET_DIR)/debug/gt
 
 include make/bench.mk
 include make/interop.mk

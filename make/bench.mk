@@ -5,7 +5,7 @@ PEERS := $(abspath $(CARGO_TARGET_DIR))/peers
 SOAK_SECONDS ?= 300
 SOAK_SEED ?= 1
 
-.PHONY: bench bench-kcp bench-peers bench-proxy bench-relay bench-bulk bench-idle bench-keystroke soak bench-kcp-path soak-reload
+.PHONY: bench bench-reload bench-kcp bench-peers bench-proxy bench-relay bench-bulk bench-idle bench-keystroke soak bench-kcp-path soak-reload
 
 bench: bench-relay bench-bulk bench-idle bench-keystroke ## gt beside rathole and frp; needs Go, nginx, wrk
 
@@ -47,6 +47,10 @@ soak: ## seeded load for SOAK_SECONDS (300) while links, services and clients ar
 	cargo build --release -p gt -p soak
 	$(CARGO_TARGET_DIR)/release/soak --seconds $(SOAK_SECONDS) --seed $(SOAK_SEED) --gt $(CARGO_TARGET_DIR)/release/gt
 
-soak-reload: ## 200 reloads at 5 a second under seeded load; nothing may be lost
+soak-reload: ## 200 reloads of server, clients and proxy, 5 a second, under seeded load with transfers of 1 GiB; nothing may be lost
 	cargo build --release -p gt -p soak
-	$(CARGO_TARGET_DIR)/release/soak --reloads 200 --rate 5 --seed $(SOAK_SEED) --gt $(CARGO_TARGET_DIR)/release/gt
+	$(CARGO_TARGET_DIR)/release/soak --reloads 200 --rate 5 --seed $(SOAK_SEED) --visitors 6 --gt $(CARGO_TARGET_DIR)/release/gt
+
+bench-reload: ## gt proxy, nginx and HAProxy reloaded 5 times a second under the same load; needs nginx, haproxy
+	cargo build --release -p gt -p soak
+	$(CARGO_TARGET_DIR)/release/soak --beside bench/results --seconds 20 --rate 5 --seed $(SOAK_SEED) --gt $(CARGO_TARGET_DIR)/release/gt

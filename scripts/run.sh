@@ -2,8 +2,6 @@
 # gt on one machine: a server, a client, and a page inside the client that visitors of the server see. Ctrl-C ends both.
 # PORT names the port (else the first free one from 8080 on).
 set -euo pipefail
-# Each process gets a process group of its own: Ctrl-C reaches this script alone, which then ends them in order.
-set -m
 cd "$(dirname "$0")/.."
 
 listens() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
@@ -49,10 +47,17 @@ end() {
     local status=$?
     trap - EXIT INT TERM HUP
     [[ -n $ended ]] && echo && echo "ending"
-    local pid
-    for pid in ${client:-} ${server:-}; do
-        kill -TERM "$pid" 2>/dev/null && wait "$pid" 2>/dev/null || true
-    done
+    local pids=(${client:-} ${server:-}) n
+    if ((${#pids[@]})); then
+        kill -TERM "${pids[@]}" 2>/dev/null || true
+        for ((n = 0; n < 10; n++)); do
+            kill -0 "${pids[@]}" 2>/dev/null || break
+            sleep 0.1
+        done
+        # Asked a second time, they do not wait for visitors any more.
+        kill -TERM "${pids[@]}" 2>/dev/null || true
+        wait "${pids[@]}" 2>/dev/null || true
+    fi
     rm -rf "$dir"
     [[ -n $ended ]] && status=0
     exit "$status"
@@ -97,10 +102,17 @@ services:
 YML
 done
 
-"$gt" server -c "$dir/server.yml" >"$dir/server.log" 2>&1 &
+# In a process group of its own: Ctrl-C reaches this script alone, which then ends what it has started.
+start() {
+    set -m
+    "$gt" "$1" -c "$2" >"$3" 2>&1 &
+    set +m
+}
+
+start server "$dir/server.yml" "$dir/server.log"
 server=$!
 await "$server" "$dir/server.log" listens "$port"
-"$gt" client -c "$dir/demo.yml" >"$dir/client.log" 2>&1 &
+start client "$dir/demo.yml" "$dir/client.log"
 client=$!
 await "$client" "$dir/client.log" page_is_there
 

@@ -9,7 +9,10 @@ use std::{
     io::{self, IsTerminal, Write},
     os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
-    sync::{Mutex, OnceLock, PoisonError},
+    sync::{
+        Mutex, OnceLock, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
 };
 
 use config::{Checked, Log, LogFormat};
@@ -43,13 +46,16 @@ pub(crate) fn start(configurations: &[Checked]) -> Result<(), LogError> {
     };
     let filter = filter(log)?;
     match &log.file {
-        None => subscribe(filter, log.format, io::stderr().is_terminal(), io::stderr),
+        None => subscribe_stderr(filter, log.format),
         Some(path) => {
             let file = RotatingFile::open(path, log.max_size, log.max_count);
             let file = file.map_err(|error| LogError::File(path.clone(), error))?;
             // A process has one log; a second call finds it set.
             let file = FILE.get_or_init(|| Mutex::new(file));
-            subscribe(filter, log.format, false, || Lines(file));
+            let json = log.format == LogFormat::Json;
+            subscribe(filter, log.format, false, move || {
+                Steady::new(Lines(file), json)
+            });
         }
     }
     if logs.iter().any(|other| other != log) {
@@ -62,8 +68,16 @@ pub(crate) fn start(configurations: &[Checked]) -> Result<(), LogError> {
 pub(crate) fn start_plain() -> Result<(), LogError> {
     let log = Log::default();
     let filter = filter(&log)?;
-    subscribe(filter, log.format, io::stderr().is_terminal(), io::stderr);
+    subscribe_stderr(filter, log.format);
     Ok(())
+}
+
+fn subscribe_stderr(filter: EnvFilter, format: LogFormat) {
+    let json = format == LogFormat::Json;
+    let colour = io::stderr().is_terminal();
+    subscribe(filter, format, colour, move || {
+        Steady::new(io::stderr(), json)
+    });
 }
 
 /// Opens the log file again, after something else has moved it away.
@@ -78,6 +92,53 @@ pub(crate) fn reopen() {
 
 /// The log file of this process, if it has one.
 static FILE: OnceLock<Mutex<RotatingFile>> = OnceLock::new();
+
+/// Lines that could not be written since the last one that could.
+static LOST: AtomicU64 = AtomicU64::new(0);
+
+/// Never fails: a full disk is no reason to stop serving, nor to say so line by line on a standard error that may be as full. What was lost
+/// is counted, and the log says how many lines when it can again.
+struct Steady<W> {
+    to: W,
+    json: bool,
+}
+
+impl<W: Write> Steady<W> {
+    fn new(to: W, json: bool) -> Self {
+        Self { to, json }
+    }
+
+    fn own_up(&mut self, lost: u64) -> io::Result<()> {
+        let text = format!("{lost} lines of this log were lost: it could not be written");
+        let line = match self.json {
+            true => {
+                format!("{{\"level\":\"WARN\",\"message\":\"{text}\",\"target\":\"gt::log\"}}\n")
+            }
+            // The last line may have been cut off.
+            false => format!("\n WARN gt::log: {text}\n"),
+        };
+        self.to.write_all(line.as_bytes())
+    }
+}
+
+impl<W: Write> Write for Steady<W> {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let lost = LOST.swap(0, Relaxed);
+        let told = if lost > 0 { self.own_up(lost) } else { Ok(()) };
+        if told.is_err() {
+            LOST.fetch_add(lost, Relaxed);
+        }
+        if told.and_then(|()| self.to.write_all(line)).is_err() {
+            LOST.fetch_add(1, Relaxed);
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let _ = self.to.flush();
+        Ok(())
+    }
+}
 
 /// Writes to the file under its lock.
 struct Lines(&'static Mutex<RotatingFile>);
@@ -213,6 +274,41 @@ mod tests {
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder).expect("a temporary folder");
         folder
+    }
+
+    #[test]
+    fn lines_that_cannot_be_written_are_counted_and_told() {
+        /// A disk with this much room.
+        struct Disk<'a>(&'a mut usize, &'a mut Vec<u8>);
+        impl Write for Disk<'_> {
+            fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+                if *self.0 == 0 {
+                    return Err(io::ErrorKind::StorageFull.into());
+                }
+                let n = line.len().min(*self.0);
+                *self.0 -= n;
+                self.1.extend_from_slice(&line[..n]);
+                Ok(n)
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let (mut room, mut written) = (8, Vec::new());
+        let mut put = |room: &mut usize, line: &str| {
+            let mut log = Steady::new(Disk(room, &mut written), false);
+            log.write_all(line.as_bytes()).expect("never fails");
+        };
+        for line in ["one\n", "two\n", "three\n", "four\n"] {
+            put(&mut room, line);
+        }
+        room = 1000;
+        put(&mut room, "five\n");
+        put(&mut room, "six\n");
+        let text = String::from_utf8(written).expect("text");
+        assert!(text.starts_with("one\ntwo\n"), "{text}");
+        assert!(text.ends_with("five\nsix\n"), "{text}");
+        assert_eq!(text.matches("2 lines of this log were lost").count(), 1);
     }
 
     #[test]

@@ -7,6 +7,8 @@ use std::time::Duration;
 pub(crate) struct Backoff {
     step: Duration,
     failures: u32,
+    /// How often in a row the server has only asked to come back.
+    moves: u32,
 }
 
 impl Backoff {
@@ -15,12 +17,27 @@ impl Backoff {
         Self {
             step: step.max(FIRST),
             failures: 0,
+            moves: 0,
         }
     }
 
     /// A link was up for long enough to call it good.
     pub(crate) fn reset(&mut self) {
         self.failures = 0;
+    }
+
+    /// A link was up.
+    pub(crate) fn connected(&mut self) {
+        self.moves = 0;
+    }
+
+    /// The pause where the server is about to be another process, which is no failure; a few times in a row, then it is one.
+    pub(crate) fn moved(&mut self, wait: Duration) -> Duration {
+        self.moves = self.moves.saturating_add(1);
+        if self.moves > MOVES {
+            return self.next().max(wait);
+        }
+        wait.max(MOVE).mul_f64(rand::random_range(0.5..1.5))
     }
 
     /// The pause after one more failure.
@@ -38,6 +55,8 @@ impl Backoff {
 }
 
 const FIRST: Duration = Duration::from_millis(200);
+const MOVE: Duration = Duration::from_millis(50);
+const MOVES: u32 = 10;
 const LONGEST: Duration = Duration::from_secs(60);
 /// After a refusal that trying again does not change.
 pub(crate) const AFTER_PERMANENT: Duration = Duration::from_secs(300);
@@ -45,6 +64,19 @@ pub(crate) const AFTER_PERMANENT: Duration = Duration::from_secs(300);
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_server_that_is_being_replaced_is_asked_soon_again_but_not_without_end() {
+        let mut backoff = Backoff::new(Duration::from_secs(5));
+        for _ in 0..3 {
+            for _ in 0..MOVES {
+                assert!(backoff.moved(Duration::from_millis(100)) < Duration::from_millis(151));
+            }
+            backoff.connected();
+        }
+        let pauses = (0..20).map(|_| backoff.moved(Duration::ZERO));
+        assert!(pauses.max() > Some(Duration::from_secs(10)));
+    }
 
     #[test]
     fn pauses_grow_to_a_minute_and_begin_short_again_after_success() {

@@ -102,14 +102,19 @@ async fn keep(agent: Rc<Agent>, workers: Arc<[WorkerHandle]>, number: u32) {
                 if lived > GOOD {
                     backoff.reset();
                 }
+                if lived > MOVED_SOON {
+                    backoff.connected();
+                }
                 if drained && lived > MOVED_SOON {
                     continue;
                 }
-                if !drained && lived > GOOD {
+                if drained {
+                    // It must not make this a loop without a pause.
+                    backoff.moved(Duration::ZERO)
+                } else if lived > GOOD {
                     // A server whose process was replaced has visitors that wait. Not all its clients in the same moment.
                     Duration::from_millis(rand::random_range(1..30))
                 } else {
-                    // Also for a server that asks to move as soon as a link is up: it must not make this a loop without a pause.
                     backoff.next()
                 }
             }
@@ -133,7 +138,11 @@ async fn keep(agent: Rc<Agent>, workers: Arc<[WorkerHandle]>, number: u32) {
                     }
                 } else {
                     let wait = error.rejected().and_then(|rejection| rejection.retry_after);
-                    let pause = backoff.next().max(wait.unwrap_or_default());
+                    let wait = wait.unwrap_or_default();
+                    let pause = match code {
+                        Some(RejectCode::ShuttingDown) => backoff.moved(wait),
+                        _ => backoff.next().max(wait),
+                    };
                     tracing::warn!(server = %remote, link = number, %error, next_try_in = ?pause, "no link");
                     pause
                 }

@@ -3,13 +3,16 @@
 use std::{
     io,
     net::{SocketAddr, UdpSocket},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
     time::Duration,
 };
 
 use kcp::{
     secure::{GateLimits, Options},
-    udp::secure::{Limits, Listener, Stream, Totals, connect, shards},
+    udp::secure::{Elsewhere, Entrance, Limits, Listener, Stream, Totals, connect, shards},
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -180,6 +183,86 @@ async fn a_session_is_found_by_its_id_on_another_socket_of_the_group() {
         assert_eq!(read, word);
     }
     assert!(server.monitor().stats().moves >= 3);
+}
+
+/// Passes on to the process before.
+#[derive(Debug)]
+struct Before {
+    epoch: u8,
+    entrance: Entrance,
+    passed: Arc<AtomicUsize>,
+}
+
+impl Elsewhere for Before {
+    fn pass(&mut self, epoch: u8, from: SocketAddr, datagram: &[u8]) {
+        assert_eq!(epoch, self.epoch);
+        self.passed.fetch_add(1, Relaxed);
+        self.entrance.give(from, datagram);
+    }
+
+    fn flush(&mut self) {}
+}
+
+/// Nobody else.
+#[derive(Debug)]
+struct Nobody;
+
+impl Elsewhere for Nobody {
+    fn pass(&mut self, _: u8, _: SocketAddr, _: &[u8]) {}
+    fn flush(&mut self) {}
+}
+
+#[tokio::test]
+async fn sessions_of_a_retired_listener_go_on_with_what_the_next_one_passes_on() {
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
+    let next = socket.try_clone().expect("another handle");
+    let (options, totals) = (Options::default(), Arc::default());
+    let mut made = shards(vec![socket], &options, Limits::default(), &totals);
+    let old = made.remove(0).with_epoch(1, Box::new(Nobody));
+    let entrance = old.entrance();
+    let mut old = old.listen().expect("a listener");
+    let addr = old.local_addr();
+    let (client, server) = tokio::join!(connect(addr, Options::default()), old.accept());
+    let (mut client, mut server) = (client.expect("connected"), server.expect("accepted"));
+    server.admit();
+    old.retire();
+    let passed = Arc::<AtomicUsize>::default();
+    let before = Before {
+        epoch: 1,
+        entrance,
+        passed: Arc::clone(&passed),
+    };
+    let mut made = shards(vec![next], &options, Limits::default(), &totals);
+    let new = made.remove(0).with_epoch(2, Box::new(before));
+    let mut new = new.listen().expect("a listener");
+    // The old session, in both directions.
+    let sent: Vec<u8> = (0..500_000_u32).map(|i| ((i * 7) >> 3) as u8).collect();
+    let expected = sent.clone();
+    let serving = tokio::spawn(async move {
+        let mut read = Vec::new();
+        server.read_to_end(&mut read).await?;
+        server.write_all(&read).await?;
+        server.shutdown().await?;
+        io::Result::Ok(())
+    });
+    soon(async {
+        client.write_all(&sent).await.expect("written");
+        client.shutdown().await.expect("ended");
+        let mut back = Vec::new();
+        client.read_to_end(&mut back).await.expect("read");
+        assert!(back == expected);
+    })
+    .await;
+    soon(serving).await.expect("ran").expect("served");
+    assert!(passed.load(Relaxed) > 100);
+    // Who comes now is the new one's.
+    let (client, server) =
+        soon(async { tokio::join!(connect(addr, Options::default()), new.accept()) }).await;
+    let (mut client, mut server) = (client.expect("connected"), server.expect("accepted"));
+    soon(client.write_all(b"new")).await.expect("written");
+    let mut read = [0; 3];
+    soon(server.read_exact(&mut read)).await.expect("read");
+    assert_eq!(&read, b"new");
 }
 
 #[tokio::test]

@@ -18,7 +18,7 @@ pub use ::kcp::{
     udp::secure::{Limits, Monitor, Totals},
 };
 
-use crate::Stream;
+use crate::{Inlet, Outlet, Steering, Stream};
 
 /// How long an address that is not the last one is tried.
 const ATTEMPT: Duration = Duration::from_secs(4);
@@ -47,12 +47,87 @@ pub fn options(mode: &str, fec: &str, mtu: usize) -> Options {
 #[derive(Debug)]
 pub struct Shard(secure::Shard);
 
-/// Makes a listener of a group of sockets on one address, at most 256. `totals` sums up what happens on all of them.
+/// Makes a listener of a group of sockets on one address, at most 256. `totals` sums up what happens on all of them. With `steering`, datagrams
+/// of sessions that an older process has are passed on to it.
 #[must_use]
-pub fn shards(sockets: Vec<UdpSocket>, options: &Options, totals: &Arc<Totals>) -> Vec<Shard> {
+pub fn shards(
+    sockets: Vec<UdpSocket>,
+    options: &Options,
+    totals: &Arc<Totals>,
+    steering: Option<&Steering>,
+) -> Vec<Shard> {
     let shards = secure::shards(sockets, options, Limits::default(), totals);
-    shards.into_iter().map(Shard).collect()
+    let made = shards.into_iter().map(|shard| match steering {
+        Some(steering) => {
+            shard.with_epoch(steering.epoch(), Box::new(Other(steering.outlet(LABEL))))
+        }
+        None => shard,
+    });
+    made.map(Shard).collect()
 }
+
+/// Another process of the same service.
+#[derive(Debug)]
+struct Other(Outlet);
+
+impl secure::Elsewhere for Other {
+    fn pass(&mut self, epoch: u8, from: SocketAddr, datagram: &[u8]) {
+        self.0.pass(epoch, from, datagram);
+    }
+
+    fn flush(&mut self) {
+        self.0.flush();
+    }
+}
+
+/// The way into a group of [`Shard`]s that other processes have when this one reads no more.
+#[derive(Clone, Debug)]
+pub struct Entrance {
+    entrance: secure::Entrance,
+    steering: Steering,
+}
+
+impl Entrance {
+    /// Of a group; `None` when it has no socket.
+    #[must_use]
+    pub fn of(shards: &[Shard], steering: Steering) -> Option<Self> {
+        let entrance = shards.first()?.0.entrance();
+        Some(Self { entrance, steering })
+    }
+
+    /// Opens it. From then on nothing is lost if [`Acceptor::retire`] follows.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn open(&self) -> io::Result<OpenEntrance> {
+        Ok(OpenEntrance {
+            entrance: self.entrance.clone(),
+            inlet: self.steering.inlet(LABEL)?,
+        })
+    }
+}
+
+/// An [`Entrance`] that others find.
+#[derive(Debug)]
+pub struct OpenEntrance {
+    entrance: secure::Entrance,
+    inlet: Inlet,
+}
+
+impl OpenEntrance {
+    /// Takes what comes, without end, on a worker.
+    ///
+    /// # Errors
+    /// When its socket is of no use any more.
+    pub async fn serve(self) -> io::Result<()> {
+        let Self { entrance, inlet } = self;
+        inlet
+            .serve(move |from, datagram| entrance.give(from, datagram))
+            .await
+    }
+}
+
+const LABEL: &str = "kcp";
 
 impl Shard {
     /// Listens on the current worker.
@@ -77,6 +152,11 @@ impl Acceptor {
         let stream = self.0.accept().await?;
         let peer = stream.peer_addr();
         Ok((Stream::from(stream), peer))
+    }
+
+    /// Accepts no more and reads no more: another process does. Streams go on with what comes through the [`Entrance`].
+    pub fn retire(self) {
+        self.0.retire();
     }
 
     /// The address listened on.

@@ -45,6 +45,7 @@
 
 mod accept;
 mod connect;
+mod divert;
 mod fetch;
 mod files;
 mod inherited;
@@ -70,6 +71,7 @@ pub use source::{ListenSource, OwnSockets, spread};
 pub use steer::{
     MOST_STEERED, STEERED_ID_LEN, UdpBuffers, raise_udp_buffers, steer_by_connection_id,
 };
+pub use divert::{Inlet, Outlet, Steering};
 pub use stream::{Detached, Stream};
 pub use tokio::net::{UdpSocket, lookup_host};
 pub use workers::{

@@ -5,7 +5,10 @@ use std::{
     net::{SocketAddr, TcpListener, UdpSocket},
 };
 
-use crate::socket::{bind_udp_group, listen_tcp_group};
+use crate::{
+    Steering,
+    socket::{bind_udp_group, listen_tcp_group},
+};
 
 /// Opens listening sockets. What is dropped here may stay open elsewhere until [`ListenSource::release`].
 pub trait ListenSource: Send + Sync {
@@ -24,6 +27,11 @@ pub trait ListenSource: Send + Sync {
 
     /// The address is not served any more; `udp` tells which of the two.
     fn release(&self, option: &str, address: SocketAddr, udp: bool);
+
+    /// How datagrams reach another process on the same sockets; `None` where there never is another one.
+    fn steering(&self) -> Option<Steering> {
+        None
+    }
 }
 
 /// Opens its own.

@@ -8,7 +8,10 @@ use std::{
     rc::Rc,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        atomic::{
+            AtomicU64,
+            Ordering::{Relaxed, SeqCst},
+        },
     },
     time::{Duration, Instant},
 };
@@ -90,6 +93,8 @@ pub struct Proxy {
     workers: Workers,
     metrics: Vec<Arc<Metrics>>,
     stopping: Shutdown,
+    /// Accept loops that run.
+    accepting: Arc<AtomicU64>,
     addresses: Vec<SocketAddr>,
     access_log: Option<AccessLog>,
     /// Bound, and not served yet.
@@ -239,6 +244,7 @@ impl Proxy {
             workers,
             metrics,
             stopping,
+            accepting: Arc::default(),
             addresses,
             access_log,
             waiting,
@@ -256,7 +262,11 @@ impl Proxy {
             for (worker, socket) in group {
                 let (door, stop) = (door.clone(), self.stopping.clone());
                 if let Some(handle) = self.workers.handles().get(worker) {
-                    let _ = handle.spawn(move || accept(door, socket, stop));
+                    let accepting = Accepting::begins(&self.accepting);
+                    let _ = handle.spawn(move || async move {
+                        accept(door, socket, stop).await;
+                        drop(accepting);
+                    });
                 }
             }
         }
@@ -319,13 +329,22 @@ impl Proxy {
         self.observer().metrics()
     }
 
-    /// Takes no more visitors; exchanges that are under way end, and their connections with them.
+    /// Takes no more visitors; exchanges that are under way end, and their connections with them. Returns when nobody new is accepted, after
+    /// half a second at most.
     pub fn leave(&self) {
+        self.end_within(LAST_REQUEST);
+    }
+
+    fn end_within(&self, last: Duration) {
         self.stopping.trigger();
         for (_, server) in &self.quic {
             server.refuse_new();
         }
-        self.on_each(|worker| worker.drain());
+        let until = Instant::now() + LEAVE_TIME;
+        while self.accepting.load(SeqCst) > 0 && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.on_each(move |worker| worker.drain(last));
     }
 
     /// Visitors' connections that are open.
@@ -339,7 +358,8 @@ impl Proxy {
 
     /// Ends in order: takes no more visitors, lets exchanges end for up to `patience`.
     pub fn stop(self, patience: Duration) {
-        self.leave();
+        // There is nobody to take the next request.
+        self.end_within(LAST_CHANCE);
         let until = Instant::now() + patience;
         while self.left() > 0 && Instant::now() < until {
             std::thread::sleep(POLL);
@@ -396,10 +416,11 @@ async fn accept(door: Door, socket: std::net::TcpListener, stop: Shutdown) {
     };
     let door = Rc::new(door);
     loop {
+        // Told to stop, it takes nobody more, however many wait: they are the next process's.
         let accepted = tokio::select! {
             biased;
-            accepted = acceptor.accept() => accepted,
             () = stop.wait() => return,
+            accepted = acceptor.accept() => accepted,
         };
         match accepted {
             Ok((stream, peer)) => {
@@ -418,6 +439,29 @@ async fn accept(door: Door, socket: std::net::TcpListener, stop: Shutdown) {
     }
 }
 
+/// An accept loop, for as long as it is held.
+#[derive(Debug)]
+struct Accepting(Arc<AtomicU64>);
+
+impl Accepting {
+    fn begins(count: &Arc<AtomicU64>) -> Self {
+        count.fetch_add(1, SeqCst);
+        Self(Arc::clone(count))
+    }
+}
+
+impl Drop for Accepting {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, SeqCst);
+    }
+}
+
 const POLL: Duration = Duration::from_millis(10);
+/// How long a kept connection waits for one more request when another process takes over: it could be on its way.
+const LAST_REQUEST: Duration = Duration::from_secs(5);
+/// The same when the proxy stops.
+const LAST_CHANCE: Duration = Duration::from_millis(300);
+/// What accept loops may take to stop.
+const LEAVE_TIME: Duration = Duration::from_millis(500);
 /// What closing threads may take.
 const LAST_WORDS: Duration = Duration::from_secs(2);

@@ -130,17 +130,26 @@ impl Connection {
         } else {
             self.keep_alive
         }));
+        let patience = self.keep_alive;
         let Self {
             conn,
             input,
             deadline,
+            requests,
             ..
         } = self;
+        let mut hurried = *requests == 0;
         let waiting = deadline.limit(|cx| {
-            if worker.is_draining() {
-                return Poll::Ready(Ok(0));
+            let filled = input.poll_fill(conn, BUFFER, cx);
+            // A request may be on its way: it is served, and the answer says that it is the last.
+            if filled.is_pending()
+                && !hurried
+                && let Some(last) = worker.last_request()
+            {
+                hurried = true;
+                deadline.set(Some(patience.min(last)));
             }
-            input.poll_fill(conn, BUFFER, cx)
+            filled
         });
         matches!(waiting.await, Ok(Ok(1..)))
     }

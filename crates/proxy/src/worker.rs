@@ -24,7 +24,8 @@ pub(crate) struct Worker {
     pub(crate) aside: Aside,
     pub(crate) encoders: Places,
     local: RefCell<Rc<Local>>,
-    draining: Cell<bool>,
+    /// How long kept connections wait for one more request, once no new ones are taken.
+    draining: Cell<Option<Duration>>,
 }
 
 /// A site and what this worker keeps for it. Exchanges hold the one that they began with.
@@ -61,7 +62,7 @@ impl Worker {
             aside,
             encoders: Places::default(),
             local: RefCell::new(Rc::new(local)),
-            draining: Cell::new(false),
+            draining: Cell::new(None),
         })
     }
 
@@ -75,13 +76,18 @@ impl Worker {
         *self.local.borrow_mut() = Rc::new(local);
     }
 
-    /// Connections end with the exchange that is under way, or at once if none is.
-    pub(crate) fn drain(&self) {
-        self.draining.set(true);
+    /// Connections end with the exchange that is under way; where none is, with the next one, if it comes within `last`.
+    pub(crate) fn drain(&self, last: Duration) {
+        self.draining.set(Some(last));
         self.clock.wake_all();
     }
 
     pub(crate) fn is_draining(&self) -> bool {
+        self.draining.get().is_some()
+    }
+
+    /// How long a kept connection may still wait, if connections are to end.
+    pub(crate) fn last_request(&self) -> Option<Duration> {
         self.draining.get()
     }
 

@@ -245,8 +245,8 @@ impl Registry {
             .collect()
     }
 
-    /// Lets a link in: into the session that it wants to join if that lives, else into a new one with the id `fresh`. The session
-    /// counts it as arriving until [`Session::arrival_ended`].
+    /// Lets a link in: into the session that it wants to join if that lives, else into a new one. That has the id which the link named, so that
+    /// a session outlives the server's process, or `fresh`. The session counts the link as arriving until [`Session::arrival_ended`].
     pub(crate) fn admit(
         &self,
         account: &Arc<Account>,
@@ -287,9 +287,13 @@ impl Registry {
             }
         }
         let key = SessionKey(self.next_key.fetch_add(1, Relaxed));
+        // Another client's session is never taken over, whatever id is named.
+        let id = join
+            .filter(|id| !inner.sessions.contains_key(id))
+            .unwrap_or(fresh);
         let session = Arc::new(Session::new(
             key,
-            fresh,
+            id,
             Arc::clone(account),
             self.rules.workers,
         ));
@@ -302,7 +306,7 @@ impl Registry {
             names: Vec::new(),
             ports: Vec::new(),
         };
-        inner.sessions.insert(fresh, held);
+        inner.sessions.insert(id, held);
         Ok(session)
     }
 

@@ -72,7 +72,9 @@ pub(crate) struct Shared {
     pub(crate) complaints: Complaints,
     /// No new visitors and links.
     pub(crate) stopping: Shutdown,
-    /// Another process takes over: links over UDP end, the others drain.
+    /// Another process reads the UDP sockets and passes on what is for this one.
+    pub(crate) steered: Shutdown,
+    /// Another process takes over and does not: links over UDP end, the others drain.
     pub(crate) leaving: Shutdown,
     pub(crate) started: Instant,
     /// Option and address of each listener.
@@ -152,6 +154,8 @@ pub struct Server {
     workers: Workers,
     /// Opened, and not served before [`Server::serve`].
     waiting: Option<ingress::Listeners>,
+    /// The way in for datagrams of KCP sessions when another process reads them.
+    entrance: Option<net::kcp::Entrance>,
 }
 
 impl Server {
@@ -218,6 +222,7 @@ impl Server {
             complaints: Complaints::default(),
             metrics,
             stopping: Shutdown::new(),
+            steered: Shutdown::new(),
             leaving: Shutdown::new(),
             started: Instant::now(),
             listeners: listeners.addresses(),
@@ -241,6 +246,7 @@ impl Server {
             shared,
             workers,
             waiting: Some(listeners),
+            entrance: None,
         })
     }
 
@@ -250,7 +256,7 @@ impl Server {
             let shared = &self.shared;
             let config::Kcp { mode, fec, mtu } = shared.live().config.kcp;
             let kcp = net::kcp::options(mode, fec, usize::from(mtu));
-            listeners.serve(self.workers.handles(), &kcp, &shared.kcp_totals);
+            self.entrance = listeners.serve(self.workers.handles(), &kcp, &shared.kcp_totals);
         }
     }
 
@@ -279,9 +285,13 @@ impl Server {
     /// after half a second at most. What runs goes on: [`Server::left`] tells what is left, [`Server::stop`] ends it.
     pub fn leave(&self, deadline: Duration) {
         let shared = &self.shared;
+        if self.let_datagrams_in() {
+            shared.steered.trigger();
+        } else {
+            // They would be read by whichever process is faster.
+            shared.leaving.trigger();
+        }
         shared.stopping.trigger();
-        // Its datagrams would be read by whichever process is faster.
-        shared.leaving.trigger();
         let until = Instant::now() + LEAVE_TIME;
         while shared.accepting.get() > 0 && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(1));
@@ -291,6 +301,29 @@ impl Server {
             reason: Message::new("another process of this server takes over"),
         });
         shared.on_each(move |worker| links::broadcast(worker, &drain));
+    }
+
+    /// Whether the next process can pass on datagrams of the sessions that are left here.
+    fn let_datagrams_in(&self) -> bool {
+        let Some(entrance) = &self.entrance else {
+            return false;
+        };
+        let entrance = match entrance.open() {
+            Ok(entrance) => entrance,
+            Err(error) => {
+                tracing::warn!(%error, "links over KCP end now: the next process has no way to pass on what comes for them");
+                return false;
+            }
+        };
+        let Some(first) = self.workers.handles().first() else {
+            return false;
+        };
+        let served = first.spawn(move || async move {
+            if let Err(error) = entrance.serve().await {
+                tracing::error!(%error, "nothing more comes from the process that took over");
+            }
+        });
+        served.is_ok()
     }
 
     /// Visits that run, and links.

@@ -46,6 +46,9 @@ pub(crate) struct Adopt {
     pub(crate) handoff: Option<String>,
 }
 
+/// The answer to a worker that is not needed any more.
+pub(crate) const ANOTHER_SERVES: &str = "another worker serves";
+
 /// What became of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Answer {

@@ -11,15 +11,17 @@
 //! worker is replaced. It reads no configuration, speaks no protocol of the network, and trusts no worker further than that it is gt.
 //! [`run`] is the supervisor; [`Supervised`] is a worker's side; [`ask`] is what `gt -s` does.
 //!
-//! - `run` the loop; `unit` one configuration and its workers; `job` a reload or restart under way; `resume` exec of a new program
+//! - `run` the loop; `hearing` what workers say and how they end; `asking` who asks; `unit` one configuration and its workers; `job` a reload or restart under way; `resume` exec of a new program
 //! - `sockets` what is kept; `channel` and `message` how supervisor and workers speak
 //! - `place` and `control` how a running one is found and asked; `notify` what systemd is told
 //!
 //! Left to others: what a worker does (`gt`, `server`, `agent`), what can change in place (they say so), what a configuration means
 //! (`config`).
 
+mod asking;
 mod channel;
 mod control;
+mod hearing;
 mod job;
 mod message;
 mod notify;

@@ -146,7 +146,7 @@ fn is_private(folder: &Path) -> Result<(), String> {
 }
 
 /// FNV-1a: stable between versions, as the hash of the standard library is not. Keys are compared in full when they meet.
-fn hash(key: &str) -> u64 {
+pub(crate) fn hash(key: &str) -> u64 {
     key.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     })

@@ -56,6 +56,9 @@ enum Part {
         /// Milliseconds that are left to it, if it is about to end.
         leaving_ms: Option<u64>,
         age_ms: u64,
+        /// Who was on the way to it has come.
+        #[serde(default)]
+        settled: bool,
         what: String,
     },
     /// Sockets of one group come with it; a large one has several of these.
@@ -121,6 +124,7 @@ fn send(supervisor: &Supervisor, askers: &[ConnId]) -> io::Result<Channel> {
                     pid: worker.pid.as_raw_nonzero().get(),
                     leaving_ms: left.map(|until| millis(until.saturating_duration_since(now))),
                     age_ms: millis(worker.since.elapsed()),
+                    settled: worker.settled,
                     what: worker.what.clone(),
                 },
                 &[worker.channel.as_fd()],
@@ -220,6 +224,7 @@ pub(crate) fn supervisor(
                     pid,
                     leaving_ms,
                     age_ms,
+                    settled,
                     what,
                 },
                 Some(unit),
@@ -243,7 +248,7 @@ pub(crate) fn supervisor(
                     child: true,
                     state,
                     since: ago(age_ms),
-                    settled: false,
+                    settled,
                     started: SystemTime::now()
                         .checked_sub(age)
                         .unwrap_or(SystemTime::UNIX_EPOCH),

@@ -11,6 +11,7 @@ use std::{
         fd::{AsFd, BorrowedFd, OwnedFd},
         unix::net::UnixStream,
     },
+    path::Path,
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
@@ -21,11 +22,14 @@ use std::{
 };
 
 use net::{ListenSource, OwnSockets};
+use signal_hook::consts::signal::{SIGHUP, SIGUSR1, SIGUSR2};
 
 use crate::{
     channel::{Channel, MOST_FDS},
-    control::{Adopt, Answer},
+    control::{ANOTHER_SERVES, Adopt, Answer},
     message::{Outcome, Protocol, SocketName, ToSupervisor, ToWorker},
+    place,
+    run::DRAIN,
 };
 
 /// What a worker is told.
@@ -71,9 +75,20 @@ struct Inner {
     answered: Condvar,
     /// Another handle on each socket, for the next supervisor.
     kept: Mutex<BTreeMap<SocketName, Vec<OwnedFd>>>,
-    /// It serves: neither before its start nor while it ends.
-    serves: AtomicBool,
+    stage: Mutex<Stage>,
     about: Mutex<About>,
+}
+
+/// How far the worker is; what it does without a supervisor depends on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// Not everything is open.
+    Starting,
+    /// It waits for the one before to stop accepting.
+    Ready,
+    Serving,
+    /// It lets its work end.
+    Leaving,
 }
 
 #[derive(Debug, Default)]
@@ -122,6 +137,10 @@ impl Supervised {
         else {
             return Err(io::ErrorKind::UnexpectedEof.into());
         };
+        // They are the supervisor's to hear; who sends one to all processes of gt must not end the workers with it.
+        for signal in [SIGHUP, SIGUSR1, SIGUSR2] {
+            signal_hook::flag::register(signal, Arc::default())?;
+        }
         // The file of the running program is /proc/self/exe, which is no name for people.
         let _ = rustix::thread::set_name(c"gt");
         let listening = channel.try_clone()?;
@@ -132,7 +151,7 @@ impl Supervised {
             answers: Mutex::default(),
             answered: Condvar::new(),
             kept: Mutex::default(),
-            serves: AtomicBool::new(false),
+            stage: Mutex::new(Stage::Starting),
             about: Mutex::new(About {
                 generation,
                 control,
@@ -158,6 +177,7 @@ impl Supervised {
     /// Everything is open. `what` is a line for people.
     pub fn ready(&self, what: &str) {
         lock(&self.0.about).what = what.to_owned();
+        self.0.move_on(Stage::Starting, Stage::Ready);
         self.0.say(&ToSupervisor::Ready {
             what: shortened(what),
         });
@@ -171,7 +191,7 @@ impl Supervised {
 
     /// It accepts no more. Its sockets are the others' from now on.
     pub fn stopped(&self) {
-        self.0.serves.store(false, SeqCst);
+        *lock(&self.0.stage) = Stage::Leaving;
         lock(&self.0.kept).clear();
         self.0.say(&ToSupervisor::Stopped);
     }
@@ -297,6 +317,17 @@ impl ListenSource for Supervised {
             self.0.say(&ToSupervisor::Release { socket });
         }
     }
+
+    fn steering(&self) -> Option<net::Steering> {
+        let about = lock(&self.0.about);
+        let folder = Path::new(&about.control).parent()?;
+        // Short: a socket's path has 108 bytes at most.
+        let stem = place::hash(&format!("{}\n{}", about.key, about.unit));
+        Some(net::Steering::new(
+            folder.join(format!("{stem:016x}")),
+            about.generation,
+        ))
+    }
 }
 
 fn name(option: &str, protocol: Protocol, address: SocketAddr) -> SocketName {
@@ -327,13 +358,26 @@ impl Inner {
         }
     }
 
+    /// From one stage to the next, unless it is another one by now.
+    fn move_on(&self, from: Stage, to: Stage) {
+        let mut stage = lock(&self.stage);
+        if *stage == from {
+            *stage = to;
+        }
+    }
+
     fn hear(&self, mut channel: Channel, commands: &mpsc::Sender<Command>) {
         loop {
             match channel.recv::<ToWorker>(true) {
                 Ok(Some((message, fds))) => {
                     if let Some(command) = self.heard(message, fds) {
-                        if matches!(command, Command::Go(_)) {
-                            self.serves.store(true, SeqCst);
+                        match command {
+                            Command::Go(_) => *lock(&self.stage) = Stage::Serving,
+                            // A supervisor that comes later must not take it for one that serves.
+                            Command::Drain(_) | Command::Stop(_) => {
+                                *lock(&self.stage) = Stage::Leaving;
+                            }
+                            Command::Reload { .. } | Command::ReopenLogs => {}
                         }
                         if commands.send(command).is_err() {
                             return;
@@ -341,14 +385,10 @@ impl Inner {
                     }
                 }
                 Ok(None) | Err(_) => {
-                    tracing::error!(
-                        "the supervisor is gone; this worker goes on until there is another one"
-                    );
                     self.orphaned.store(true, SeqCst);
                     self.answered.notify_all();
-                    let Some(next) = self.look_for_another() else {
-                        return;
-                    };
+                    let next = self.without_supervisor(commands);
+                    let Some(next) = next else { return };
                     match next.try_clone() {
                         Ok(clone) => *lock(&self.channel) = clone,
                         Err(_) => return,
@@ -356,6 +396,36 @@ impl Inner {
                     self.orphaned.store(false, SeqCst);
                     channel = next;
                 }
+            }
+        }
+    }
+
+    /// Until there is another one; `None` when this worker is not to have one.
+    fn without_supervisor(&self, commands: &mpsc::Sender<Command>) -> Option<Channel> {
+        let stage = *lock(&self.stage);
+        match stage {
+            Stage::Starting => {
+                tracing::error!("the supervisor is gone before this worker could serve; it ends");
+                let _ = commands.send(Command::Stop(Duration::ZERO));
+                return None;
+            }
+            // The one before has been told to accept no more, or is about to be taken for dead: somebody must serve.
+            Stage::Ready => {
+                *lock(&self.stage) = Stage::Serving;
+                let _ = commands.send(Command::Go(None));
+            }
+            Stage::Serving => {}
+            Stage::Leaving => return None,
+        }
+        tracing::error!("the supervisor is gone; this worker goes on until there is another one");
+        match self.look_for_another() {
+            Looked::Found(channel) => Some(channel),
+            Looked::NotNeeded => None,
+            Looked::AnotherServes => {
+                tracing::warn!("a new supervisor has another worker; what runs here may end");
+                *lock(&self.stage) = Stage::Leaving;
+                let _ = commands.send(Command::Drain(DRAIN));
+                None
             }
         }
     }
@@ -386,17 +456,19 @@ impl Inner {
         }
     }
 
-    /// Until there is one. `None` when this worker does not serve: then it ends by itself.
-    fn look_for_another(&self) -> Option<Channel> {
+    fn look_for_another(&self) -> Looked {
         loop {
             thread::sleep(LOOK_EVERY);
-            if !self.serves.load(SeqCst) {
-                return None;
+            if *lock(&self.stage) != Stage::Serving {
+                return Looked::NotNeeded;
             }
             match self.introduce() {
                 Ok(channel) => {
                     tracing::info!("a new supervisor has taken over");
-                    return Some(channel);
+                    return Looked::Found(channel);
+                }
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                    return Looked::AnotherServes;
                 }
                 Err(error) => tracing::trace!(%error, "no new supervisor yet"),
             }
@@ -424,6 +496,9 @@ impl Inner {
         let answered = Channel::from_fd(stream.into()).recv::<Answer>(true)?;
         let channel = match answered {
             Some((answer, mut fds)) if answer.ok => fds.pop().map(Channel::from_fd),
+            Some((answer, _)) if answer.text == ANOTHER_SERVES => {
+                return Err(io::ErrorKind::AlreadyExists.into());
+            }
             _ => None,
         };
         let channel = channel.ok_or(io::ErrorKind::ConnectionRefused)?;
@@ -442,6 +517,14 @@ impl Inner {
         channel.send(&ToSupervisor::Ready { what }, &[])?;
         Ok(channel)
     }
+}
+
+/// What came of looking for a supervisor.
+enum Looked {
+    Found(Channel),
+    /// The worker ends meanwhile.
+    NotNeeded,
+    AnotherServes,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -1,11 +1,16 @@
 //! gt as users run it: under a supervisor. Reload, restart, stop, and what happens when a process dies, each while visitors come and
 //! go; no visitor may notice.
 
+mod demo;
 mod dying;
 mod folder;
+mod handover;
+mod kcp;
 mod load;
+mod pipe;
 mod reload;
 mod restart;
 mod rig;
+mod shortage;
 mod stopping;
 mod systemd;

@@ -1,6 +1,6 @@
 //! `gt -s restart`: another program takes over the process, its sockets and its work.
 
-use std::fs;
+use std::{fs, process::Command};
 
 use e2e::{TempDir, process::gt_binary, wait};
 
@@ -47,6 +47,82 @@ fn the_program_on_disk_takes_over_under_load() {
     wait::until("old workers end", || {
         (rig.server.workers().len() == 1).then_some(())
     });
+}
+
+/// What the program says that a process runs.
+fn version_of(pid: i64) -> String {
+    let output = Command::new(format!("/proc/{pid}/exe"))
+        .arg("--version")
+        .output();
+    String::from_utf8_lossy(&output.expect("it runs").stdout).into_owned()
+}
+
+#[test]
+fn another_build_takes_over_under_load_and_then_the_first_one_again() {
+    let dir = TempDir::new();
+    let binary = dir.path().join("gt");
+    let first = fs::read(gt_binary()).expect("read");
+    let number = env!("CARGO_PKG_VERSION");
+    // Another program for all that matters here: what it is called and what it tells its peers is different.
+    let other = number.replace(|c: char| c.is_ascii_digit(), "9");
+    let second = replaced(&first, number.as_bytes(), other.as_bytes());
+    let install = |program: &[u8]| {
+        let new = dir.file("gt.new", program);
+        fs::set_permissions(&new, std::os::unix::fs::PermissionsExt::from_mode(0o755))
+            .expect("made executable");
+        fs::rename(&new, &binary).expect("renamed");
+    };
+    install(&first);
+    let rig = Rig::start_with(&binary);
+    let load = Load::start(&rig);
+    let mut stayer = Stayer::new(&rig);
+    for (program, version) in [(&second, other.as_str()), (&first, number)] {
+        install(program);
+        // Server first, then client: each meets the other's older or newer build meanwhile.
+        for gt in [&rig.server, &rig.client] {
+            gt.done(&["restart"]);
+            let supervisor = gt.status()["pid"].as_i64().expect("a process");
+            for pid in [supervisor, gt.serving().0] {
+                assert!(version_of(pid).contains(version), "{}", version_of(pid));
+            }
+            load.wait(100);
+            stayer.talk();
+        }
+    }
+    load.finish(&rig);
+}
+
+fn replaced(program: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
+    let mut new = program.to_vec();
+    let mut at = 0;
+    while let Some(found) = program[at..]
+        .windows(from.len())
+        .position(|window| window == from)
+    {
+        new[at + found..at + found + to.len()].copy_from_slice(to);
+        at += found + from.len();
+    }
+    assert_ne!(new, program, "the version is in the program");
+    new
+}
+
+#[test]
+fn a_program_of_another_state_is_refused() {
+    let dir = TempDir::new();
+    let binary = dir.path().join("gt");
+    fs::copy(gt_binary(), &binary).expect("copied");
+    let rig = Rig::start_with(&binary);
+    let before = rig.server.serving();
+    let other = dir.file(
+        "other",
+        "#!/bin/sh\necho '{\"units\":[],\"handover\":4000000000,\"version\":\"99.0.0\"}'\n",
+    );
+    fs::set_permissions(&other, std::os::unix::fs::PermissionsExt::from_mode(0o755))
+        .expect("made executable");
+    fs::rename(&other, &binary).expect("renamed");
+    let why = rig.server.refused(&["restart"]);
+    assert!(why.contains("99.0.0 on disk does not understand"), "{why}");
+    assert_eq!(rig.server.serving(), before);
 }
 
 #[test]

@@ -125,7 +125,8 @@ pub(crate) struct Rig {
 
 /// Where everything is.
 struct About {
-    address: SocketAddr,
+    /// The server, as the client is told.
+    remote: String,
     port: u16,
     web: SocketAddr,
     echo: SocketAddr,
@@ -134,13 +135,13 @@ struct About {
 impl About {
     fn client_text(&self, options: &str, services: &str) -> String {
         let Self {
-            address,
+            remote,
             port,
             web,
             echo,
         } = self;
         format!(
-            "type: client\noptions:\n  id: web\n  secret: \"{SECRET}\"\n  remote: \"tcp://{address}\"\n  reconnectDelay: 200ms\n\
+            "type: client\noptions:\n  id: web\n  secret: \"{SECRET}\"\n  remote: \"{remote}\"\n  reconnectDelay: 200ms\n\
              {options}services:\n\
              - {{name: web, local: \"http://{web}\", hostPrefix: web}}\n\
              - {{name: echo, local: \"tcp://{echo}\", remoteTCPPort: {port}}}\n{services}"
@@ -154,22 +155,34 @@ impl Rig {
     }
 
     pub(crate) fn start_with(binary: &Path) -> Self {
+        Self::start_over("tcp", "", binary)
+    }
+
+    /// With links of this kind; `options` of the server that it needs.
+    pub(crate) fn start_over(scheme: &str, options: &str, binary: &Path) -> Self {
         let ports = PortRange::claim(3);
         let origin = Origin::start();
         let echo = Service::echo();
         let echo_address = echo.address();
-        let server = Gt::start_with("server", &server_text(&ports, "", ""), binary);
-        let line = server.process.wait_log(&["listening", "option=\"addr\""]);
-        let address: SocketAddr = field(&line, "address")
-            .and_then(|address| address.parse().ok())
-            .expect("an address");
+        let server = Gt::start_with("server", &server_text(&ports, options, ""), binary);
+        let listening = |option: &str| -> SocketAddr {
+            let option = format!("option=\"{option}\"");
+            let line = server.process.wait_log(&["listening", &option]);
+            let address = field(&line, "address").and_then(|address| address.parse().ok());
+            address.expect("an address")
+        };
+        let address = listening("addr");
+        let door = match scheme {
+            "kcp" => listening("kcpAddr"),
+            _ => address,
+        };
         let about = About {
-            address,
+            remote: format!("{scheme}://{door}"),
             port: ports.first(),
             web: origin.address(),
             echo: echo_address,
         };
-        let client = Gt::start("client", &about.client_text("", ""));
+        let client = Gt::start_with("client", &about.client_text("", ""), binary);
         client.process.wait_log_times(&["a service is up"], 2);
         Self {
             server,

@@ -9,7 +9,7 @@ use e2e::{Process, TempDir, process::gt_binary, wait};
 
 use crate::{
     load::Stayer,
-    rig::{Gt, Rig},
+    rig::{Gt, Rig, signal},
 };
 
 #[test]
@@ -29,6 +29,21 @@ fn a_stop_waits_for_visitors_and_a_second_one_does_not() {
     // With nothing to wait for, a stop is quick and ends well.
     rig.client.process.signal("TERM");
     assert_eq!(rig.client.process.wait_exit().code(), Some(0));
+}
+
+#[test]
+fn signals_for_the_supervisor_do_not_end_a_worker() {
+    let rig = Rig::start();
+    let mut stayer = Stayer::new(&rig);
+    let before = rig.server.serving();
+    // As `killall -HUP gt` does.
+    for name in ["HUP", "USR1", "USR2"] {
+        signal(before.0, name);
+    }
+    rig.server.process.signal("HUP");
+    rig.server.process.wait_log(&["nothing has changed"]);
+    stayer.talk();
+    assert_eq!(rig.server.serving(), before);
 }
 
 #[test]

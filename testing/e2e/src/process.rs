@@ -105,17 +105,23 @@ impl Process {
     /// When it cannot be started.
     #[must_use]
     pub fn ask(&self, args: &[&OsStr]) -> Output {
-        let output = Command::new(gt_binary())
+        match self.question(args).output() {
+            Ok(output) => output,
+            Err(error) => panic!("gt cannot be started: {error}"),
+        }
+    }
+
+    /// `gt ARGS` that will ask this one.
+    #[must_use]
+    pub fn question(&self, args: &[&OsStr]) -> Command {
+        let mut command = Command::new(gt_binary());
+        command
             .args(args)
             .env("HOME", self.dir.path())
             .env("XDG_STATE_HOME", self.dir.path())
             .env("GT_RUNTIME_DIR", self.dir.path().join("run"))
-            .stdin(Stdio::null())
-            .output();
-        match output {
-            Ok(output) => output,
-            Err(error) => panic!("gt cannot be started: {error}"),
-        }
+            .stdin(Stdio::null());
+        command
     }
 
     /// Starts any program.

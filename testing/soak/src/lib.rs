@@ -3,7 +3,7 @@
 //! `relay` starts the processes, each client's link going through a `forwarder` that can cut or freeze it; `service`s stand
 //! behind the clients; `visitor`s make transfers whose every byte is a `pattern` of their seed; `chaos` kills links, services and
 //! clients and writes into the `ledger` when and whom, which decides whether a transfer had the right to fail. `run` puts them
-//! together and checks what is left when all is quiet. `reload` has the same visitors and no kills: a supervised server is reloaded
+//! together and checks what is left when all is quiet. `reload` kills nothing: supervised processes of all three kinds are reloaded
 //! instead, and nothing may be lost. Which visits are made follows from the seed; how they meet in time
 //! does not.
 

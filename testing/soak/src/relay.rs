@@ -8,7 +8,7 @@
 //! Forwarders and services run in the soak itself, so that it can cut, freeze, stop and reset them.
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -29,8 +29,6 @@ pub struct Relay {
     pub clients: Vec<Client>,
     /// The server's API address, for metrics.
     pub api: SocketAddr,
-    /// The file of a supervised server.
-    pub config: Config,
     lab: Lab,
 }
 
@@ -51,27 +49,6 @@ pub struct Client {
     line: Line,
 }
 
-/// The file of a server that can be reloaded.
-pub struct Config {
-    /// Where it is.
-    pub file: PathBuf,
-    text: String,
-    users: String,
-}
-
-impl Config {
-    /// Writes it again with more options and more users, at once for whoever reads it.
-    ///
-    /// # Errors
-    /// The system's.
-    pub fn write(&self, options: &str, users: &str) -> Result<()> {
-        let new = self.file.with_extension("new");
-        let text = format!("{}{options}users:\n{}{users}", self.text, self.users);
-        std::fs::write(&new, text).context("write the server's file")?;
-        std::fs::rename(&new, &self.file).context("put the server's file in its place")
-    }
-}
-
 /// Schemes of the clients' links.
 pub const SCHEMES: [&str; 3] = ["tcp", "tls", "ws"];
 
@@ -81,29 +58,10 @@ impl Relay {
     /// # Errors
     /// When something does not start, with the ends of its logs.
     pub fn start(gt: &Path) -> Result<Self> {
-        Self::start_as(gt, false)
-    }
-
-    /// The same with a server under a supervisor and from a file, so that it can be reloaded.
-    ///
-    /// # Errors
-    /// As [`start`](Self::start).
-    pub fn start_supervised(gt: &Path) -> Result<Self> {
-        Self::start_as(gt, true)
-    }
-
-    fn start_as(gt: &Path, supervised: bool) -> Result<Self> {
         let lab = Lab::new("soak")?;
         let certificate = Certificate::in_lab(&lab)?;
         let (plain, secure, api) = (lab.address()?, lab.address()?, lab.address()?);
 
-        let text = format!(
-            "type: server\noptions:\n  addr: \"{plain}\"\n  tlsAddr: \"{secure}\"\n  certFile: {}\n  keyFile: {}\n  \
-             apiAddr: \"{api}\"\n  logLevel: warn\n  tcpNumber: 0\n  tcpRange: 1024-65535\n",
-            certificate.cert.display(),
-            certificate.key.display()
-        );
-        let file = lab.write("server.yml", "")?;
         let mut line = Line::new(gt).args(["server", "--no-supervisor"]).args([
             "-addr",
             &plain.to_string(),
@@ -125,14 +83,6 @@ impl Relay {
             ]);
         }
         line = line.args(["-tcpNumber", "0", "-tcpRange", "1024-65535"]);
-        let users = (0..SCHEMES.len())
-            .map(|number| format!("  id{number}: {{secret: secret{number}}}\n"))
-            .collect();
-        let config = Config { file, text, users };
-        if supervised {
-            config.write("", "")?;
-            line = Line::new(gt).args(["server", "-c"]).arg(&config.file);
-        }
         let server = lab.start("server", &line, None)?;
 
         let mut clients = Vec::new();
@@ -152,7 +102,6 @@ impl Relay {
             server,
             clients,
             api,
-            config,
             lab,
         };
         for number in 0..relay.clients.len() {

@@ -56,8 +56,10 @@ pub enum Reply {
 
 /// The door of a listener.
 pub struct Gate {
-    /// The first byte of the ids it gives out: which socket of a group a session belongs to.
+    /// The last byte of the ids it gives out: which socket of a group a session belongs to.
     shard: u8,
+    /// The byte before it: which process.
+    epoch: u8,
     options: Options,
     limits: GateLimits,
     cookies: Cookies,
@@ -83,6 +85,7 @@ impl Gate {
     pub fn new(shard: u8, options: Options, limits: GateLimits, secret: &[u8; 32]) -> Self {
         Self {
             shard,
+            epoch: 0,
             options,
             limits,
             cookies: Cookies::new(secret),
@@ -92,6 +95,13 @@ impl Gate {
             ages: VecDeque::new(),
             answers: (limits.answers_per_second, Time::ZERO),
         }
+    }
+
+    /// Has the ids name the process too, where several follow one another on the same sockets.
+    #[must_use]
+    pub fn with_epoch(mut self, epoch: u8) -> Self {
+        self.epoch = epoch;
+        self
     }
 
     /// Takes a datagram that is no sealed one. `random` fills a buffer with random bytes. `full`: no more sessions can be taken, and who asks is told.
@@ -150,6 +160,7 @@ impl Gate {
         let (private, random) = random.split_first_chunk::<32>()?;
         let mut id = *id;
         id[7] = self.shard;
+        id[6] = self.epoch;
         let server = u64::from_le_bytes(id);
         let ephemeral = Ephemeral::new(private)?;
         let cipher = self.options.ciphers.choose(initiate.ciphers)?;

@@ -25,6 +25,7 @@ pub(crate) struct Listeners {
     tls: Option<Group>,
     sni: Option<Group>,
     kcp: Option<Vec<std::net::UdpSocket>>,
+    steering: Option<net::Steering>,
 }
 
 impl Listeners {
@@ -57,6 +58,7 @@ impl Listeners {
             tls: bind("tlsAddr", config.listeners.tls)?,
             sni: bind("sniAddr", config.listeners.sni)?,
             kcp: config.listeners.kcp.map(udp).transpose()?,
+            steering: sockets.steering(),
         })
     }
 
@@ -89,18 +91,24 @@ impl Listeners {
             .collect()
     }
 
-    /// Starts the accept loops. The workers must have been installed.
+    /// Starts the accept loops. The workers must have been installed. Returns the way in for datagrams of KCP sessions that the next
+    /// process will have to pass on.
     pub(crate) fn serve(
         self,
         workers: &[WorkerHandle],
         kcp: &net::kcp::Options,
         totals: &Arc<net::kcp::Totals>,
-    ) {
+    ) -> Option<net::kcp::Entrance> {
         if let Some(address) = self.kcp_address() {
             tracing::info!(option = "kcpAddr", %address, "listening");
         }
-        let shards = net::kcp::shards(self.kcp.unwrap_or_default(), kcp, totals);
-        for (handle, shard) in workers.iter().zip(shards) {
+        let sockets = self.kcp.unwrap_or_default();
+        let shards = net::kcp::shards(sockets, kcp, totals, self.steering.as_ref());
+        let entrance = self
+            .steering
+            .and_then(|steering| net::kcp::Entrance::of(&shards, steering));
+        // A former process with more threads has left more sockets than there are threads now: each of them must be read.
+        for (handle, shard) in workers.iter().cycle().zip(shards) {
             let _ = handle.spawn(move || async move {
                 if let Some(worker) = Worker::current() {
                     kcp::serve(worker, shard).await;
@@ -122,6 +130,7 @@ impl Listeners {
                 sni::visit(worker, arrival)
             });
         }
+        entrance
     }
 }
 

@@ -19,7 +19,7 @@ use tokio::{
 
 use super::{
     super::socket::{BATCH_BYTES, Scratch},
-    Passed,
+    Elsewhere, Passed,
     link::{Link, Shared, State},
     stream::Stream,
     table::Table,
@@ -53,6 +53,8 @@ thread_local! {
 pub(super) struct Server {
     pub(super) gate: Gate,
     pub(super) index: u8,
+    pub(super) epoch: u8,
+    pub(super) elsewhere: Option<Box<dyn Elsewhere>>,
     pub(super) sessions: usize,
     pub(super) accepts: mpsc::Sender<Stream>,
     pub(super) passed: mpsc::Receiver<Passed>,
@@ -132,6 +134,9 @@ impl Driver {
     fn receive(&mut self, cx: &mut Context<'_>, scratch: &mut Scratch) -> io::Result<bool> {
         let shared = Arc::clone(&self.shared);
         let mut more = self.receive_passed(cx);
+        if shared.is_retired() {
+            return Ok(more);
+        }
         for turn in 0..=RECEIVES {
             if turn == RECEIVES {
                 more = true;
@@ -146,6 +151,9 @@ impl Driver {
                 Poll::Ready(Err(error)) if passes(&error) => {}
                 Poll::Ready(Err(error)) => return Err(error),
             }
+        }
+        if let Some(elsewhere) = self.server.as_mut().and_then(|s| s.elsewhere.as_mut()) {
+            elsewhere.flush();
         }
         Ok(more)
     }
@@ -171,8 +179,15 @@ impl Driver {
         let Some(id) = receiver(datagram) else {
             return self.on_handshake(now, from, datagram);
         };
-        if let Some(server) = &self.server {
-            let owner = id.to_le_bytes()[7];
+        if let Some(server) = &mut self.server {
+            let [.., epoch, owner] = id.to_le_bytes();
+            if epoch != server.epoch {
+                match &mut server.elsewhere {
+                    Some(elsewhere) => elsewhere.pass(epoch, from, datagram),
+                    None => drop(self.shared.totals.strays.fetch_add(1, Relaxed)),
+                }
+                return;
+            }
             if owner != server.index {
                 // Full or no such socket: lost, as on any path.
                 if let Some(other) = server.others.get(usize::from(owner)) {

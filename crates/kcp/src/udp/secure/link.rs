@@ -23,6 +23,8 @@ pub(super) struct Shared {
     pub(super) socket: Socket,
     pub(super) local: SocketAddr,
     pub(super) totals: Arc<Totals>,
+    /// Another process reads the socket.
+    retired: AtomicBool,
     work: Mutex<Work>,
 }
 
@@ -44,6 +46,7 @@ impl Shared {
             socket,
             local,
             totals,
+            retired: AtomicBool::new(false),
             work,
         }))
     }
@@ -56,6 +59,19 @@ impl Shared {
             Some(old) => old.clone_from(waker),
             none => *none = Some(waker.clone()),
         }
+    }
+
+    /// The driver reads no more from the socket.
+    pub(super) fn retire(&self) {
+        self.retired.store(true, Ordering::Release);
+        let waker = lock(&self.work).driver.clone();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    pub(super) fn is_retired(&self) -> bool {
+        self.retired.load(Ordering::Acquire)
     }
 
     pub(super) fn close_work(&self) {

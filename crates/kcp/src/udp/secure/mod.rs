@@ -4,6 +4,9 @@
 //! the thread where its handshake arrived and cannot move to another. When the client's address changes, the system may hand its datagrams to another
 //! socket of the group: the session's id says whose they are, and they are passed on.
 //!
+//! Processes that follow one another on the same sockets have epochs ([`Shard::with_epoch`]), which ids carry too. One that is replaced stops reading
+//! ([`Listener::retire`]) and gets the datagrams of its sessions from the next ([`Elsewhere`]) through its [`Entrance`].
+//!
 //! One task per socket does all I/O, as in the module above. A dropped [`Stream`] still sends what was written, and its end, for a short
 //! while; what the peer sends to it then is answered with a reset.
 
@@ -13,7 +16,7 @@ mod stream;
 mod table;
 
 use std::{
-    io,
+    fmt, io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
     sync::{
         Arc,
@@ -32,7 +35,7 @@ use super::{
     Clock,
     socket::{Scratch, Socket},
 };
-use crate::secure::{ConnectError, Connecting, Gate, GateLimits, Options, Stats};
+use crate::secure::{ConnectError, Connecting, Gate, GateLimits, Options, Stats, receiver};
 
 /// Socket buffers: see the module above.
 const BUFFER: usize = 4 << 20;
@@ -118,6 +121,30 @@ impl Totals {
 /// A datagram that came to another socket of the group.
 type Passed = (SocketAddr, Vec<u8>);
 
+/// Takes datagrams of sessions that another process has. It never waits: what it cannot pass on is lost.
+pub trait Elsewhere: Send + fmt::Debug {
+    /// A datagram for the process of this epoch.
+    fn pass(&mut self, epoch: u8, from: SocketAddr, datagram: &[u8]);
+
+    /// The turn is over: whatever was taken must be on its way.
+    fn flush(&mut self);
+}
+
+/// The way into a group for datagrams that another process has read.
+#[derive(Clone, Debug)]
+pub struct Entrance(Arc<[mpsc::Sender<Passed>]>);
+
+impl Entrance {
+    /// Gives a datagram to the socket whose session it is for; lost when that is gone or too busy.
+    pub fn give(&self, from: SocketAddr, datagram: &[u8]) {
+        if let Some(id) = receiver(datagram)
+            && let Some(shard) = self.0.get(usize::from(id.to_le_bytes()[7]))
+        {
+            let _ = shard.try_send((from, datagram.to_vec()));
+        }
+    }
+}
+
 /// One socket of a group, not yet served.
 #[derive(Debug)]
 pub struct Shard {
@@ -129,6 +156,8 @@ pub struct Shard {
     totals: Arc<Totals>,
     passed: mpsc::Receiver<Passed>,
     others: Arc<[mpsc::Sender<Passed>]>,
+    epoch: u8,
+    elsewhere: Option<Box<dyn Elsewhere>>,
 }
 
 /// Makes a listener of bound sockets that share one address (SO_REUSEPORT), at most 256: one shard per thread.
@@ -152,11 +181,27 @@ pub fn shards(
         totals: Arc::clone(totals),
         passed,
         others: Arc::clone(&others),
+        epoch: 0,
+        elsewhere: None,
     })
     .collect()
 }
 
 impl Shard {
+    /// Makes it one of the process `epoch`; datagrams for others go to `elsewhere`. Without this the epoch is 0 and there are no others.
+    #[must_use]
+    pub fn with_epoch(mut self, epoch: u8, elsewhere: Box<dyn Elsewhere>) -> Self {
+        self.epoch = epoch;
+        self.elsewhere = Some(elsewhere);
+        self
+    }
+
+    /// The way into the whole group.
+    #[must_use]
+    pub fn entrance(&self) -> Entrance {
+        Entrance(Arc::clone(&self.others))
+    }
+
     /// Serves the socket on the current runtime, in a task of its own.
     ///
     /// # Errors
@@ -166,16 +211,18 @@ impl Shard {
         let shared = Shared::new(Clock(tokio::time::Instant::now()), socket, self.totals)?;
         let (accepts, accepted) = mpsc::channel(BACKLOG);
         let server = Server {
-            gate: Gate::new(self.index, self.options, self.limits.gate, &self.secret),
+            gate: Gate::new(self.index, self.options, self.limits.gate, &self.secret)
+                .with_epoch(self.epoch),
             index: self.index,
+            epoch: self.epoch,
+            elsewhere: self.elsewhere,
             sessions: self.limits.sessions,
             accepts,
             passed: self.passed,
             others: self.others,
         };
-        let local = shared.local;
-        tokio::spawn(Driver::new(shared, Some(server)));
-        Ok(Listener { accepted, local })
+        tokio::spawn(Driver::new(Arc::clone(&shared), Some(server)));
+        Ok(Listener { accepted, shared })
     }
 }
 
@@ -185,7 +232,7 @@ impl Shard {
 #[derive(Debug)]
 pub struct Listener {
     accepted: mpsc::Receiver<Stream>,
-    local: SocketAddr,
+    shared: Arc<Shared>,
 }
 
 impl Listener {
@@ -204,7 +251,13 @@ impl Listener {
 
     /// The address it listens on.
     pub fn local_addr(&self) -> SocketAddr {
-        self.local
+        self.shared.local
+    }
+
+    /// Ends accepting, and reads no more from the socket, which is another process's to read from now on. Sessions go on with what comes
+    /// through the [`Entrance`]; they send as before.
+    pub fn retire(self) {
+        self.shared.retire();
     }
 }
 
