@@ -148,8 +148,12 @@ pub struct Config {
     /// The shortest silence that counts as death, however often was sent: timeouts of some tens of milliseconds make
     /// twenty sends a matter of three seconds, which a change of network takes as well.
     pub dead_silence: Duration,
-    /// Forward error correction.
+    /// Forward error correction. Its groups are those of the peer, if the peer is found to have others, unless those are much
+    /// more parity.
     pub fec: Option<Shards>,
+    /// Whether parity waits until it is known which groups the peer can decode: kcp-go, left to guess, makes wrong packets of
+    /// it (5.6.1) or none (5.6.72). A peer without FEC of its own gets none then.
+    pub fec_agrees: bool,
 }
 
 impl Default for Config {
@@ -167,6 +171,7 @@ impl Default for Config {
             dead_link: 20,
             dead_silence: Duration::from_secs(10),
             fec: None,
+            fec_agrees: true,
         }
     }
 }

@@ -34,6 +34,7 @@ fn config(random: &mut Random, fec: Option<Shards>) -> Config {
         dead_link: 60,
         dead_silence: Duration::from_secs(10),
         fec,
+        fec_agrees: random.percent(80),
     }
 }
 
