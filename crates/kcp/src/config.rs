@@ -12,7 +12,8 @@ pub const MTU_DEFAULT: usize = 1400;
 /// How eagerly a session works: kcp-go's four nodelay parameters, and kcptun's names for sets of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mode {
-    /// Lower timeouts (30 ms at least, not 100) that back off slower.
+    /// Lower timeouts (30 ms at least, not 100) that back off slower. On a path that loses packets, segments of up to 256 bytes
+    /// also go out again with each of the next two datagrams, where those have room.
     pub nodelay: bool,
     /// The granularity of the protocol; acknowledgements wait at most half of it. 10 ms to 5 s.
     pub interval: Duration,
