@@ -292,12 +292,14 @@ fn pacing_fills_a_long_path_that_loses_packets() {
 
 #[test]
 fn pacing_leaves_a_cubic_flow_its_share() {
-    for queue in [1_250_000, 2_500_000, 400_000] {
+    let mut fair = Vec::new();
+    for queue in [312_500, 625_000, 150_000] {
         let path = Path {
+            rate: 3_125_000,
             queue,
             ..long_path(0)
         };
-        let apps = [(0, 3000, 1_000_000), (0, 1, 1_000_000)];
+        let apps = [(0, 30_000, 1_000_000), (0, 1, 1_000_000)];
         let configs = [paced(), paced()];
         let mut world = World::new(Random::new(1), path, &seal(Cipher::Null), configs, apps);
         world.rival = Some(Cubic::new());
@@ -319,7 +321,7 @@ fn pacing_leaves_a_cubic_flow_its_share() {
         }
         let sum = shares.iter().fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
         let share = sum.1 as f64 / (sum.0 + sum.1) as f64;
-        let used = (sum.0 + sum.1) as f64 / 25.0 / 12_500_000.0;
+        let used = (sum.0 + sum.1) as f64 / 25.0 / 3_125_000.0;
         let each: Vec<_> = shares
             .iter()
             .map(|(a, b)| b * 100 / (a + b).max(1))
@@ -327,8 +329,9 @@ fn pacing_leaves_a_cubic_flow_its_share() {
         println!(
             "queue {queue}: {share:.2} for CUBIC, {used:.2} of the link; each second {each:?}"
         );
-        assert!(share >= 0.35, "queue {queue}: {share:.2}");
+        fair.push(share);
     }
+    assert!(fair.iter().all(|share| *share >= 0.35), "{fair:?}");
 }
 
 #[test]

@@ -14,6 +14,7 @@ mod recv;
 mod rtt;
 mod segment;
 mod send;
+mod share;
 mod window;
 
 use std::{collections::VecDeque, time::Duration};

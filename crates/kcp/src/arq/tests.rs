@@ -324,7 +324,7 @@ fn after_a_loss_small_segments_ride_along_twice() {
         ..fast()
     };
     let (mut a, mut b) = (end(config.clone()), end(config));
-    let mut say = |a: &mut Arq, at: u64| {
+    let say = |a: &mut Arq, at: u64| {
         let now = Time::from_millis(at);
         a.handle_timeout(now);
         a.write(now, &[at as u8; 64]).expect("open");
