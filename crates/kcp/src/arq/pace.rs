@@ -19,6 +19,8 @@ const STARTUP: u64 = 2885;
 const DRAIN: u64 = 1_000_000 / STARTUP;
 /// Pacing gains of successive round trips, in 1/1000.
 const CYCLE: [u64; 8] = [1250, 750, 1000, 1000, 1000, 1000, 1000, 1000];
+/// What is left to others of a limit that shares the queue, in 1/1000 (BBR's draft -02, §4.6.4.4).
+const HEADROOM: u64 = 150;
 /// Once the rate has not grown by a quarter for so many round trips, it is the path's.
 const FULL_ROUNDS: u32 = 3;
 /// A shortest round trip older than this is measured again, for [`PROBE_TIME`] with half of the usual amount out.
@@ -288,7 +290,13 @@ impl Pacer {
             Phase::ProbeRtt { .. } => product / 2 + LEAST * self.mtu,
             Phase::Drain | Phase::Cruise { .. } => 2 * product + held_back,
         };
-        window.min(self.share.limit().max(LEAST * self.mtu))
+        let limit = self.share.limit();
+        let limit = match self.phase {
+            // Others must find room to grow into, except while we look for more.
+            Phase::Cruise { step: 1.., .. } => limit - limit / 1000 * HEADROOM,
+            _ => limit,
+        };
+        window.min(limit.max(LEAST * self.mtu))
     }
 
     /// Bytes per second to send.

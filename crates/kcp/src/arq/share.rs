@@ -12,7 +12,7 @@ use std::time::Duration;
 use crate::Time;
 
 /// What is left of what was out when the queue overflowed, in 1/1000: CUBIC's (RFC 9438 §4.6).
-const BETA: u64 = 600;
+const BETA: u64 = 700;
 /// Segments per second cubed: CUBIC's (RFC 9438 §5).
 const CUBIC: f64 = 0.4;
 /// The shortest and the longest round trip are those of so many spans.
@@ -35,6 +35,9 @@ impl Span {
         queue: Duration::ZERO,
     };
 }
+
+/// After so many round trips without a queue nobody else is there: another flow that gave way as well is back by then.
+const ALONE: u32 = 16;
 
 /// When the queue overflowed, and how much was out then.
 #[derive(Clone, Copy, Debug)]
@@ -62,6 +65,8 @@ pub(super) struct Share {
     cut: Option<Cut>,
     /// The first round after a cut still has what was on its way before.
     rests: bool,
+    /// Rounds in a row in which the queue was short though the limit was used.
+    alone: u32,
     limit: u64,
 }
 
@@ -80,6 +85,7 @@ impl Share {
             dirty: 0,
             cut: None,
             rests: false,
+            alone: 0,
             limit: u64::MAX,
         }
     }
@@ -145,7 +151,9 @@ impl Share {
             });
         }
         self.rests = overflowed && !self.rests;
-        self.grow(now, queue <= NOISE && most_out >= self.limit / 2);
+        let alone = queue <= NOISE && most_out >= self.limit / 2;
+        self.alone = if alone { self.alone + 1 } else { 0 };
+        self.grow(now);
         self.rests
     }
 
@@ -155,12 +163,12 @@ impl Share {
         (1.25 * mean + 3.0 * (mean * self.mtu as f64).sqrt()) as u64
     }
 
-    /// The limit at this time. `alone`: the queue is short though the limit is used, so that nobody else is there.
-    fn grow(&mut self, now: Time, alone: bool) {
+    /// The limit at this time.
+    fn grow(&mut self, now: Time) {
         let Some(cut) = &mut self.cut else {
             return;
         };
-        if alone {
+        if self.alone >= ALONE {
             // As if the cut had been later and higher: the limit goes up by a quarter for each round trip.
             cut.before += cut.before / 4;
         }
@@ -225,7 +233,7 @@ mod tests {
         let mut share = Share::new(MTU);
         round(&mut share, 100, 100, 0);
         assert!(round(&mut share, 200, 200, 50));
-        for i in 3..10 {
+        for i in 3..30 {
             round(&mut share, 100 * i, 100, 0);
         }
         assert!(share.limit() > 300 * MTU, "{}", share.limit());
