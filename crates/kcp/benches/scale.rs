@@ -1,7 +1,7 @@
 //! Many sessions at one listener: memory for each, CPU while they are idle and while each gets two small packets a second,
 //! and memory after many sessions have come and gone. Beside it kcp-go's listener with the same clients, which are ours.
 //!
-//! `--sessions N` (10000), `--seconds N` (10) of each measurement, `--cycles N` (20000). Needs a limit of open files above
+//! `--sessions N` (10000), `--seconds N` (10) of each measurement, `--cycles N` (20000), `--only gt`. Needs a limit of open files above
 //! the number of sessions: every client has a socket, as in life.
 
 use std::{
@@ -32,10 +32,15 @@ fn main() -> Result<(), Failure> {
         ("--seconds", 10),
         ("--cycles", 20_000),
     ];
+    let mut only = String::new();
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
         if word == "--serve" {
             return runtime()?.block_on(serve());
+        }
+        if word == "--only" {
+            only = words.next().ok_or("a name is missing")?;
+            continue;
         }
         if let Some((_, number)) = numbers.iter_mut().find(|(name, _)| *name == word) {
             *number = words.next().ok_or("a number is missing")?.parse()?;
@@ -48,7 +53,10 @@ fn main() -> Result<(), Failure> {
         "| listener | KiB per session | idle CPU | CPU with 2 packets/s each | KiB kept per session that came and went |"
     );
     println!("|---|---|---|---|---|");
-    for (name, server) in [("gt", ours()?), ("kcp-go 5.6.72", theirs()?)] {
+    type Start = fn() -> Result<Server, Failure>;
+    let both: [(&str, Start); 2] = [("gt", ours), ("kcp-go 5.6.72", theirs)];
+    for (name, start) in both.into_iter().filter(|(name, _)| name.contains(&only)) {
+        let server = start()?;
         let length = Duration::from_secs(seconds);
         let row = runtime()?.block_on(measure(server, sessions, length, cycles))?;
         println!("| {name} | {row} |");

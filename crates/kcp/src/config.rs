@@ -12,7 +12,8 @@ pub const MTU_DEFAULT: usize = 1400;
 /// How eagerly a session works: kcp-go's four nodelay parameters, and kcptun's names for sets of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mode {
-    /// Lower timeouts (30 ms at least, not 100) that back off slower.
+    /// Lower timeouts (30 ms at least, not 100) that back off slower. On a path that loses packets, segments of up to 256 bytes
+    /// also go out again with each of the next two datagrams, where those have room.
     pub nodelay: bool,
     /// The granularity of the protocol; acknowledgements wait at most half of it. 10 ms to 5 s.
     pub interval: Duration,
@@ -148,8 +149,12 @@ pub struct Config {
     /// The shortest silence that counts as death, however often was sent: timeouts of some tens of milliseconds make
     /// twenty sends a matter of three seconds, which a change of network takes as well.
     pub dead_silence: Duration,
-    /// Forward error correction.
+    /// Forward error correction. Its groups are those of the peer, if the peer is found to have others, unless those are much
+    /// more parity.
     pub fec: Option<Shards>,
+    /// Whether parity waits until it is known which groups the peer can decode: kcp-go, left to guess, makes wrong packets of
+    /// it (5.6.1) or none (5.6.72). A peer without FEC of its own gets none then.
+    pub fec_agrees: bool,
 }
 
 impl Default for Config {
@@ -167,6 +172,7 @@ impl Default for Config {
             dead_link: 20,
             dead_silence: Duration::from_secs(10),
             fec: None,
+            fec_agrees: true,
         }
     }
 }

@@ -10,7 +10,7 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 use crate::{
     Config, ConfigError, Counters, InputError, SendError, Shards, Time,
     arq::{self, Arq, Command, Conv, Origin, Sn},
-    fec::{self, Decoder, Encoder, Kind},
+    fec::{self, Agreement, Decoder, Encoder, Kind},
     seal::{Nonces, Seal},
 };
 
@@ -25,6 +25,7 @@ pub struct Pipeline {
     seal: Arc<Seal>,
     nonces: Nonces,
     encoder: Option<Encoder>,
+    agreement: Agreement,
     /// Made when the first FEC packet comes.
     decoder: Option<Decoder>,
     oob_out: VecDeque<Vec<u8>>,
@@ -45,6 +46,7 @@ impl Pipeline {
         Ok(Self {
             nonces: Nonces::new(seed),
             encoder: config.fec.map(Encoder::new),
+            agreement: Agreement::new(config.fec_agrees),
             decoder: None,
             oob_out: VecDeque::new(),
             oob_in: VecDeque::new(),
@@ -133,6 +135,13 @@ impl Pipeline {
             // Counted where it fails; there is nobody to tell.
             let _ = self.handle_segments(now, &payload, Origin::Recovered);
         }
+        if let Some(encoder) = &mut self.encoder
+            && let Some(shards) = self
+                .agreement
+                .learn(packet, decoder.known(), encoder.shards())
+        {
+            *encoder = Encoder::after_announcing(shards);
+        }
         self.decoder = Some(decoder);
     }
 
@@ -208,8 +217,11 @@ impl Pipeline {
             return self.arq.poll_transmit(now, out).map(|made| made.length);
         };
         let made = self.arq.poll_transmit(now, &mut out[fec::DATA_HEADER..])?;
-        if made.has_data {
-            let length = fec::DATA_HEADER + made.length;
+        let length = fec::DATA_HEADER + made.length;
+        if self.agreement.announces(made.has_data) {
+            fec::write_data_header(&mut out[..length], 0, Kind::Data);
+            Some(length)
+        } else if made.has_data {
             encoder.seal(now, &mut out[..length]);
             Some(length)
         } else {

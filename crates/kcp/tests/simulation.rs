@@ -8,7 +8,7 @@ use kcp::{
     Config, Control, Mode, Shards,
     seal::{Cipher, Seal, derive_key},
 };
-use sim::{Path, Random, Replay, World, seeds};
+use sim::{Path, Random, Replay, World, cubic::Cubic, seeds};
 
 fn seal(cipher: Cipher) -> Arc<Seal> {
     Arc::new(Seal::new(cipher, &derive_key(b"simulation")).expect("a key of 32 bytes"))
@@ -34,6 +34,7 @@ fn config(random: &mut Random, fec: Option<Shards>) -> Config {
         dead_link: 60,
         dead_silence: Duration::from_secs(10),
         fec,
+        fec_agrees: random.percent(80),
     }
 }
 
@@ -290,6 +291,50 @@ fn pacing_fills_a_long_path_that_loses_packets() {
 }
 
 #[test]
+fn pacing_leaves_a_cubic_flow_its_share() {
+    let mut fair = Vec::new();
+    for queue in [312_500, 625_000, 150_000] {
+        let path = Path {
+            rate: 3_125_000,
+            queue,
+            ..long_path(0)
+        };
+        let apps = [(0, 30_000, 1_000_000), (0, 1, 1_000_000)];
+        let configs = [paced(), paced()];
+        let mut world = World::new(Random::new(1), path, &seal(Cipher::Null), configs, apps);
+        world.rival = Some(Cubic::new());
+        let start = world.now;
+        let at = |seconds| start + Duration::from_secs(seconds);
+        // It has the link to itself for a while, as in `kcp-path fairness`.
+        world.run_until(at(4));
+        world.feed(0, 1 << 40);
+        let mut seen = (0, 0);
+        let mut shares = Vec::new();
+        for second in 7..=32 {
+            world.run_until(at(second));
+            let ours = world.ends[1].arrivals.last().map_or(0, |(_, bytes)| *bytes);
+            let theirs = world.rival.as_ref().map_or(0, Cubic::delivered);
+            if second > 7 {
+                shares.push((ours - seen.0, theirs - seen.1));
+            }
+            seen = (ours, theirs);
+        }
+        let sum = shares.iter().fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
+        let share = sum.1 as f64 / (sum.0 + sum.1) as f64;
+        let used = (sum.0 + sum.1) as f64 / 25.0 / 3_125_000.0;
+        let each: Vec<_> = shares
+            .iter()
+            .map(|(a, b)| b * 100 / (a + b).max(1))
+            .collect();
+        println!(
+            "queue {queue}: {share:.2} for CUBIC, {used:.2} of the link; each second {each:?}"
+        );
+        fair.push(share);
+    }
+    assert!(fair.iter().all(|share| *share >= 0.35), "{fair:?}");
+}
+
+#[test]
 fn pacing_keeps_the_queue_short() {
     let bytes = 40_000_000;
     let apps = [(bytes, 3000, 1_000_000), (0, 1, 1_000_000)];
@@ -392,12 +437,12 @@ fn small_messages_are_late_by_little_more_than_a_round_trip() {
             let [median, p99] = [late.len() / 2, late.len() * 99 / 100].map(|at| late[at]);
             println!("{control:?} {fec:?}: median {median:?}, p99 {p99:?}");
             assert!(
-                median <= Duration::from_millis(100),
+                median <= Duration::from_millis(60),
                 "{control:?} {fec:?}: {median:?}"
             );
-            let most = if fec.is_some() { 300 } else { 400 };
+            // Two datagrams in a row lost, and what waits behind them: kcp-go has 270 ms.
             assert!(
-                p99 <= Duration::from_millis(most),
+                p99 <= Duration::from_millis(120),
                 "{control:?} {fec:?}: {p99:?}"
             );
         }

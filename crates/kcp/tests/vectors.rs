@@ -179,6 +179,8 @@ fn config(fec: Option<Shards>) -> Config {
         recv_window: 1024,
         stream: false,
         fec,
+        // As kcp-go, which does not ask what its peer can decode.
+        fec_agrees: false,
         ..Config::default()
     }
 }
@@ -278,4 +280,68 @@ fn the_same_writes_at_the_same_times_make_the_same_datagrams() {
         }
         assert_eq!(theirs.next(), None);
     }
+}
+
+/// Numbers and kinds of the FEC packets that the end has to send.
+fn fec_packets(end: &mut Pipeline, now: Time) -> Vec<(u32, fec::Kind)> {
+    let mut out = [0; 1500];
+    let mut packets = Vec::new();
+    while let Some(length) = end.poll_transmit(now, &mut out) {
+        if let Some(kind) = fec::Kind::of(&out[..length]) {
+            let number = u32::from_le_bytes(*out.first_chunk().expect("4 bytes"));
+            packets.push((number, kind));
+        }
+    }
+    packets
+}
+
+#[test]
+fn parity_waits_for_groups_that_kcp_go_can_decode() {
+    let mut checked = 0;
+    for transcript in all_transcripts() {
+        let Some(shards) = transcript.fec else {
+            continue;
+        };
+        checked += 1;
+        let (data, total) = (shards.data() as u32, shards.total() as u32);
+        let config = Config {
+            fec_agrees: true,
+            mode: Mode::FAST3,
+            ..config(transcript.fec)
+        };
+        let null = Arc::new(Seal::new(Cipher::Null, &[]).expect("no key"));
+        let mut end = Pipeline::new(CONV, config, null, [0; 32]).expect("valid");
+        for i in 0..2 * data {
+            assert_eq!(end.write(Time::ZERO, &[i as u8; 50]), Ok(50));
+        }
+        let sent = fec_packets(&mut end, Time::ZERO);
+        assert!(!sent.is_empty());
+        assert!(
+            sent.iter().all(|packet| *packet == (0, fec::Kind::Data)),
+            "{sent:?}"
+        );
+        let seal = seal_of(transcript.cipher);
+        for datagram in &transcript.datagrams {
+            let mut datagram = datagram.clone();
+            let body = seal.open(&mut datagram).expect("sealed well");
+            end.handle_opened(Time::ZERO, body)
+                .expect("what kcp-go sends");
+        }
+        let mut sent = Vec::new();
+        for i in 0..2 * data {
+            let now = Time::from_millis(u64::from(i));
+            assert_eq!(end.write(now, &[i as u8; 1300]), Ok(1300));
+            sent.extend(fec_packets(&mut end, now));
+        }
+        let place = |number| match number % total < data {
+            true => fec::Kind::Data,
+            false => fec::Kind::Parity,
+        };
+        let expected: Vec<_> = (total..total + sent.len() as u32)
+            .map(|number| (number, place(number)))
+            .collect();
+        assert_eq!(sent, expected);
+        assert!(sent.len() as u32 >= total, "{sent:?}");
+    }
+    assert!(checked >= 4, "{checked}");
 }

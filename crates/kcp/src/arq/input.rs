@@ -58,6 +58,9 @@ impl Arq {
         self.detect_overtaken(now);
         let (send, detector) = (&self.send, &mut self.detector);
         detector.tidy(send.in_flight(), |order, sn| send.is_out(order, sn));
+        if self.send.in_flight() == 0 {
+            self.echo.clear();
+        }
         self.probe
             .set(self.windows.peer_closed() && self.send.segments() > 0, now);
         if self.acks.len() >= self.mtu / HEADER {

@@ -39,6 +39,11 @@ impl LossDetector {
         }
     }
 
+    /// The order that the next transmission gets.
+    pub(super) fn next_order(&self) -> u64 {
+        self.next_order
+    }
+
     /// Notes a transmission of `sn` that times out at `deadline`, and gives its order.
     pub(super) fn sent(&mut self, sn: Sn, deadline: Time) -> u64 {
         let order = self.next_order;
@@ -94,6 +99,13 @@ impl LossDetector {
             self.timeouts.pop();
         }
         None
+    }
+
+    /// Moves what [`Self::next_timeout`] gave last to `deadline`.
+    pub(super) fn put_off(&mut self, deadline: Time) {
+        if let Some(Reverse((_, order, sn))) = self.timeouts.pop() {
+            self.timeouts.push(Reverse((deadline, order, sn)));
+        }
     }
 
     /// Keeps stale entries from outnumbering live ones; `in_flight` is how many can be live.

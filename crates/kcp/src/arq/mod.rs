@@ -5,6 +5,7 @@
 //! for the next deadline. No deadline means that nothing will happen by itself: an idle session has no timer.
 
 mod ack;
+mod echo;
 mod input;
 mod loss;
 mod output;
@@ -13,6 +14,7 @@ mod recv;
 mod rtt;
 mod segment;
 mod send;
+mod share;
 mod window;
 
 use std::{collections::VecDeque, time::Duration};
@@ -20,6 +22,7 @@ use std::{collections::VecDeque, time::Duration};
 pub use self::segment::{Command, Conv, HEADER, Header, Segments, Sn};
 use self::{
     ack::Acks,
+    echo::Echo,
     loss::LossDetector,
     pace::Pacer,
     recv::Receiver,
@@ -58,6 +61,7 @@ pub struct Arq {
     /// Lost segments, to be sent again; acknowledged ones are skipped.
     lost: VecDeque<Sn>,
     detector: LossDetector,
+    echo: Echo,
     windows: Windows,
     /// With paced control.
     pacer: Option<Box<Pacer>>,
@@ -88,6 +92,7 @@ impl Arq {
             send: SendBuffer::new(),
             lost: VecDeque::new(),
             detector: LossDetector::new(),
+            echo: Echo::default(),
             windows: Windows::new(config.send_window),
             probe: Probe::default(),
             rtt: Rtt::new(),
@@ -232,6 +237,10 @@ impl Arq {
             else {
                 break;
             };
+            if let Some(later) = self.copied_until(sn).filter(|later| *later > now) {
+                self.detector.put_off(later);
+                continue;
+            }
             // Only silence is death: a peer whose window is closed says nothing of segments, but answers probes.
             let silent = self
                 .send
@@ -378,7 +387,14 @@ impl Arq {
                 0
             };
             self.lost.push_back(sn);
+            self.echo.lost();
         }
+    }
+
+    /// When the last copy of a segment times out, if it has any.
+    fn copied_until(&self, sn: Sn) -> Option<Time> {
+        let copied = self.send.flight(sn)?.copied?;
+        Some(copied + self.rtt.rto())
     }
 }
 

@@ -76,6 +76,40 @@ impl Arq {
     }
 
     fn put_data(&mut self, now: Time, out: &mut [u8], made: &mut Made) {
+        let own = self.detector.next_order();
+        self.put_own(now, out, made);
+        if made.has_data && self.lost.is_empty() && !self.send.has_unsent() {
+            self.put_copies(now, own, out, made);
+        }
+    }
+
+    /// Fills what is left of a datagram with small segments of earlier ones; its own begin with order `own`.
+    fn put_copies(&mut self, now: Time, own: u64, out: &mut [u8], made: &mut Made) {
+        let start = made.length;
+        let mut last = None;
+        loop {
+            let send = &self.send;
+            let size = |order, sn| {
+                let flight = send.flight(sn).filter(|_| send.is_out(order, sn))?;
+                Some(flight.wire() as usize)
+            };
+            let room = (out.len() - made.length, made.length - start);
+            let Some((order, sn)) = self.echo.take(own, last, room, size) else {
+                break;
+            };
+            last = Some(order);
+            let mut header = self.header(Command::Push, now);
+            if let Some(flight) = self.send.flight_mut(sn) {
+                flight.copied = Some(now);
+                header.sn = sn;
+                header.fragment = flight.fragment;
+                let length = usize::from(flight.length);
+                self.put_payload(&header, length, out, made);
+            }
+        }
+    }
+
+    fn put_own(&mut self, now: Time, out: &mut [u8], made: &mut Made) {
         while self.pace_allows(now)
             && let Some(&sn) = self.lost.front()
         {
@@ -136,17 +170,25 @@ impl Arq {
         }
         flight.silent_sends += 1;
         flight.sent = now;
+        flight.copied = None;
         if let Some(pacer) = &mut self.pacer {
             flight.stamp = pacer.sent(now, flight.wire());
         }
         header.sn = sn;
         header.fragment = flight.fragment;
-        let length = usize::from(flight.length);
-        self.put_header(&header, length, out, &mut made.length);
-        self.send
-            .copy(sn, &mut out[made.length..made.length + length]);
-        made.length += length;
+        let (order, length) = (flight.order, usize::from(flight.length));
+        if self.config.mode.nodelay {
+            self.echo.sent(order, sn, length);
+        }
+        self.put_payload(&header, length, out, made);
         made.has_data = true;
+    }
+
+    fn put_payload(&mut self, header: &Header, length: usize, out: &mut [u8], made: &mut Made) {
+        self.put_header(header, length, out, &mut made.length);
+        self.send
+            .copy(header.sn, &mut out[made.length..made.length + length]);
+        made.length += length;
     }
 
     fn header(&self, command: Command, now: Time) -> Header {

@@ -4,10 +4,12 @@
 //! The rules are those of BBR (draft-cardwell-iccrg-bbr-congestion-control-00), in short: the bandwidth is the best
 //! delivery rate of the last ten round trips; sending is paced at that rate, for one round trip of eight a quarter faster, to
 //! find more, then a quarter slower, to take back the queue that this made. At most twice the product of bandwidth and round
-//! trip is out. Loss by itself changes nothing, so that a path that loses packets at random is used in full.
+//! trip is out. Loss by itself changes nothing, so that a path that loses packets at random is used in full; what `share` takes
+//! for a queue that overflowed limits what is out.
 
 use std::time::Duration;
 
+use super::share::Share;
 use crate::Time;
 
 /// Round trips that a bandwidth sample counts for.
@@ -17,6 +19,8 @@ const STARTUP: u64 = 2885;
 const DRAIN: u64 = 1_000_000 / STARTUP;
 /// Pacing gains of successive round trips, in 1/1000.
 const CYCLE: [u64; 8] = [1250, 750, 1000, 1000, 1000, 1000, 1000, 1000];
+/// What is left to others of a limit that shares the queue, in 1/1000 (BBR's draft -02, §4.6.4.4).
+const HEADROOM: u64 = 150;
 /// Once the rate has not grown by a quarter for so many round trips, it is the path's.
 const FULL_ROUNDS: u32 = 3;
 /// A shortest round trip older than this is measured again, for [`PROBE_TIME`] with half of the usual amount out.
@@ -78,6 +82,7 @@ pub(super) struct Pacer {
     mtu: u64,
     /// How long the peer may hold an acknowledgement back: so much more is out than the path holds.
     ack_delay: Duration,
+    share: Share,
 }
 
 impl Pacer {
@@ -98,6 +103,7 @@ impl Pacer {
             due_ns: 0,
             mtu: mtu as u64,
             ack_delay,
+            share: Share::new(mtu as u64),
         }
     }
 
@@ -127,6 +133,7 @@ impl Pacer {
             (self.first_sent, self.delivered_at) = (now, now);
         }
         self.outstanding += bytes;
+        self.share.out(self.outstanding);
         let rate = self.rate().max(1);
         let start = self.due_ns.max(nanos(now).saturating_sub(CATCH_UP_NS));
         self.due_ns = start.saturating_add(bytes.saturating_mul(1_000_000_000) / rate);
@@ -140,6 +147,11 @@ impl Pacer {
 
     /// A segment in the network was lost.
     pub(super) fn lost(&mut self, bytes: u64) {
+        self.share.lost(bytes);
+        self.landed(bytes);
+    }
+
+    fn landed(&mut self, bytes: u64) {
         self.outstanding = self.outstanding.saturating_sub(bytes);
     }
 
@@ -147,8 +159,9 @@ impl Pacer {
     /// was sent, if that is the one that arrived.
     pub(super) fn delivered(&mut self, bytes: u64, out: bool, sample: Option<(Time, Stamp)>) {
         self.delivered += bytes;
+        self.share.delivered(bytes);
         if out {
-            self.lost(bytes);
+            self.landed(bytes);
         }
         if let Some((sent, _)) = sample
             && self.sample.is_none_or(|(newest, _)| newest <= sent)
@@ -161,6 +174,7 @@ impl Pacer {
     pub(super) fn rtt(&mut self, now: Time, rtt: Duration) {
         // The timestamps on the wire have milliseconds.
         let rtt = rtt.max(Duration::from_millis(1));
+        self.share.rtt(now, rtt);
         if self.min_rtt.is_none_or(|(least, _)| rtt <= least) {
             self.min_rtt = Some((rtt, now));
         } else if self
@@ -204,6 +218,9 @@ impl Pacer {
             }
         }
         self.advance(now, new_round && !stamp.app_limited);
+        if new_round && self.share.end_round(now) && matches!(self.phase, Phase::Startup) {
+            self.phase = Phase::Drain;
+        }
     }
 
     /// Nothing more to send though more might be.
@@ -267,12 +284,19 @@ impl Pacer {
     fn window(&self) -> u64 {
         let product = self.product();
         let held_back = bytes_in(self.bandwidth(), self.ack_delay) + LEAST * self.mtu;
-        match self.phase {
+        let window = match self.phase {
             _ if product == 0 => INITIAL * self.mtu,
             Phase::Startup => (product * STARTUP / 1000 + held_back).max(INITIAL * self.mtu),
             Phase::ProbeRtt { .. } => product / 2 + LEAST * self.mtu,
             Phase::Drain | Phase::Cruise { .. } => 2 * product + held_back,
-        }
+        };
+        let limit = self.share.limit();
+        let limit = match self.phase {
+            // Others must find room to grow into, except while we look for more.
+            Phase::Cruise { step: 1.., .. } => limit - limit / 1000 * HEADROOM,
+            _ => limit,
+        };
+        window.min(limit.max(LEAST * self.mtu))
     }
 
     /// Bytes per second to send.

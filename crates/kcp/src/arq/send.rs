@@ -58,6 +58,8 @@ pub(super) struct Flight {
     /// Number of its last transmission among all transmissions of the session.
     pub(super) order: u64,
     pub(super) sent: Time,
+    /// When it went out once more since, in another's datagram.
+    pub(super) copied: Option<Time>,
     /// What the pacer knew then.
     pub(super) stamp: Stamp,
 }
@@ -228,6 +230,7 @@ impl SendBuffer {
             backoff: 0,
             order: 0,
             sent: Time::ZERO,
+            copied: None,
             stamp: Stamp::default(),
         });
         self.unsent += length as u64;

@@ -306,3 +306,56 @@ fn a_small_window_throttles_without_loss_of_data() {
     assert_eq!(got, data);
     assert_eq!(a.counters().retrans_segs, 0);
 }
+
+/// Payloads by number of the pushed segments in a datagram.
+fn pushed(datagram: &[u8]) -> Vec<u32> {
+    Segments::new(datagram)
+        .map(|segment| segment.expect("our own"))
+        .filter(|(header, _)| header.command == Command::Push)
+        .map(|(header, _)| header.sn.0)
+        .collect()
+}
+
+#[test]
+fn after_a_loss_small_segments_ride_along_twice() {
+    let config = Config {
+        stream: false,
+        ack_nodelay: true,
+        ..fast()
+    };
+    let (mut a, mut b) = (end(config.clone()), end(config));
+    let say = |a: &mut Arq, at: u64| {
+        let now = Time::from_millis(at);
+        a.handle_timeout(now);
+        a.write(now, &[at as u8; 64]).expect("open");
+        datagrams(a, now)
+    };
+    let first = say(&mut a, 0);
+    assert_eq!(pushed(&say(&mut a, 10)[0]), [1], "nothing was lost yet");
+    // The second one is lost: 0 and 2 come, and after the reordering time it goes out again.
+    deliver(&mut b, Time::from_millis(50), &first);
+    let third = say(&mut a, 20);
+    deliver(&mut b, Time::from_millis(70), &third);
+    deliver(
+        &mut a,
+        Time::from_millis(110),
+        &datagrams(&mut b, Time::from_millis(70)),
+    );
+    a.handle_timeout(Time::from_millis(200));
+    let again = datagrams(&mut a, Time::from_millis(200));
+    assert_eq!(pushed(&again[0]), [1]);
+    let sent: Vec<_> = (0..4)
+        .map(|i| pushed(&say(&mut a, 210 + 10 * i)[0]))
+        .collect();
+    assert_eq!(
+        sent,
+        [vec![3, 1], vec![4, 3, 1], vec![5, 4, 3], vec![6, 5, 4]]
+    );
+    // Large ones do not, and take no small ones with them that have no room.
+    a.write(Time::from_millis(250), &[0; 1352]).expect("open");
+    let large = datagrams(&mut a, Time::from_millis(250));
+    assert_eq!(pushed(&large[0]), [7]);
+    a.write(Time::from_millis(260), &[0; 64]).expect("open");
+    let small = datagrams(&mut a, Time::from_millis(260));
+    assert_eq!(pushed(&small[0]), [8, 6, 5]);
+}

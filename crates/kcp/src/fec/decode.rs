@@ -79,6 +79,11 @@ impl Decoder {
         self.shards
     }
 
+    /// The peer's parameters, as soon as they are certain.
+    pub(crate) fn known(&self) -> Option<Shards> {
+        (self.trust.confirmed && self.tuner.is_none()).then_some(self.shards)
+    }
+
     /// Takes a data or parity packet, header included. Take what it recovers with [`Self::pop`].
     pub fn handle(&mut self, packet: &[u8], counters: &mut Counters) {
         let (Some(kind), Some(number)) = (

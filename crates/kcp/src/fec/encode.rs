@@ -56,6 +56,14 @@ impl Encoder {
         }
     }
 
+    /// An encoder at the second group: for a sender whose packets so far all had the number 0.
+    pub(crate) fn after_announcing(shards: Shards) -> Self {
+        Self {
+            next: shards.total() as u32,
+            ..Self::new(shards)
+        }
+    }
+
     /// The parameters.
     pub fn shards(&self) -> Shards {
         self.shards

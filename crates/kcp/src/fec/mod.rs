@@ -4,6 +4,7 @@
 //! covers starts at `size`, zero-padded to the longest of the group. A packet's place in its group is its number modulo
 //! `d + p`. Out-of-band packets use the layout of data with a number of all ones and are covered by nothing.
 
+mod agree;
 mod autotune;
 mod decode;
 mod encode;
@@ -11,6 +12,7 @@ mod gf;
 mod lagrange;
 mod simd;
 
+pub(crate) use self::agree::Agreement;
 pub use self::{
     decode::{Decoder, Recovered},
     encode::Encoder,

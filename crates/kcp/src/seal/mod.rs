@@ -10,6 +10,7 @@
 
 mod aead;
 mod cfb;
+mod des;
 mod nonce;
 mod salsa;
 mod sm4;
@@ -23,6 +24,7 @@ pub use self::nonce::Nonces;
 use self::{
     aead::Gcm,
     cfb::{Cfb, PacketCipher},
+    des::TripleDes,
     salsa::Salsa,
     sm4::Sm4,
     tea::{Tea, Xtea},
@@ -186,7 +188,7 @@ impl Seal {
             Cipher::Blowfish => checked(Cfb::<blowfish::Blowfish>::boxed(key))?,
             Cipher::Twofish => checked(Cfb::<Twofish>::boxed(key))?,
             Cipher::Cast5 => checked(Cfb::<cast5::Cast5>::boxed(key))?,
-            Cipher::TripleDes => checked(Cfb::<des::TdesEde3>::boxed(key))?,
+            Cipher::TripleDes => checked(Cfb::<TripleDes>::boxed(key))?,
             Cipher::Tea => checked(Cfb::<Tea>::boxed(key))?,
             Cipher::Xtea => checked(Cfb::<Xtea>::boxed(key))?,
             Cipher::Sm4 => checked(Cfb::<Sm4>::boxed(key))?,

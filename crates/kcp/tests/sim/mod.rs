@@ -3,9 +3,13 @@
 //! All choices come from one seed. A run alternates: hand over what is due, act on deadlines, write, read, send; then jump
 //! to the next event. Nothing sleeps.
 
+pub(crate) mod cubic;
+
 use std::{cmp::Reverse, collections::BinaryHeap, sync::Arc, time::Duration};
 
 use kcp::{Config, Pipeline, Time, arq::Conv, seal::Seal};
+
+use cubic::Cubic;
 
 /// SplitMix64.
 pub(crate) struct Random(u64);
@@ -131,6 +135,8 @@ pub(crate) struct World {
     pub(crate) now: Time,
     pub(crate) ends: [End; 2],
     pub(crate) path: Path,
+    /// Another flow in the queue towards the second end.
+    pub(crate) rival: Option<Cubic>,
     random: Random,
     flying: BinaryHeap<Reverse<Flying>>,
     count: u64,
@@ -162,6 +168,7 @@ impl World {
             now,
             ends,
             path,
+            rival: None,
             random,
             flying: BinaryHeap::new(),
             count: 0,
@@ -221,6 +228,19 @@ impl World {
             self.transmit(i);
             self.check_bounds(i);
         }
+        self.turn_rival();
+    }
+
+    fn turn_rival(&mut self) {
+        let Some(mut rival) = self.rival.take() else {
+            return;
+        };
+        rival.turn(self.now, |bytes| {
+            let waits = self.bottleneck(0, bytes)?;
+            let back = Duration::from_millis(2 * self.path.delay_ms);
+            (!self.random.percent(self.path.loss_percent)).then(|| self.now + waits + back)
+        });
+        self.rival = Some(rival);
     }
 
     fn next_event(&mut self) -> Option<Time> {
@@ -230,7 +250,8 @@ impl World {
         // A slow reader comes back every 5 ms.
         let unread = (a.pipeline.readable() + b.pipeline.readable() > 0)
             .then(|| self.now + Duration::from_millis(5));
-        [flying, timers[0], timers[1], unread]
+        let rival = self.rival.as_ref().and_then(Cubic::next_event);
+        [flying, timers[0], timers[1], unread, rival]
             .into_iter()
             .flatten()
             .min()
