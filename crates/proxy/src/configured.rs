@@ -74,9 +74,6 @@ pub fn site(config: &ProxyConfig) -> Result<Site, ConfiguredError> {
             route::Action::Service(_) => {
                 return Err(unsupported(place(), "a relayed service as a target"));
             }
-            route::Action::Upstream(to) if to.multiplex => {
-                return Err(unsupported(place(), "multiplex"));
-            }
             _ => {}
         }
     }
@@ -231,6 +228,7 @@ fn upstream(one: &config::Upstream) -> Result<UpstreamSpec, ConfiguredError> {
             max_idle: usize::try_from(one.keep_alive.connections).unwrap_or(usize::MAX),
             idle: one.keep_alive.idle,
             max_requests: one.keep_alive.requests,
+            ..KeepAlive::default()
         },
     })
 }

@@ -8,7 +8,7 @@ use std::{
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::h2::H2Stream;
+use crate::{h2::H2Stream, pipeline::PipedStream};
 
 /// One end of an exchange.
 #[derive(Debug)]
@@ -17,6 +17,8 @@ pub(crate) enum Conn {
     Socket(net::Stream),
     /// A stream of an HTTP/2 visitor, in HTTP/1.1's words.
     H2(Box<H2Stream>),
+    /// A request's place on a connection to a server that it shares with others.
+    Piped(PipedStream),
 }
 
 impl Conn {
@@ -25,6 +27,7 @@ impl Conn {
         match self {
             Self::Socket(socket) => socket.poll_readable(cx),
             Self::H2(_) => Poll::Ready(Ok(())),
+            Self::Piped(stream) => stream.poll_readable(cx),
         }
     }
 
@@ -32,7 +35,7 @@ impl Conn {
     pub(crate) fn needs_flush(&self) -> bool {
         match self {
             Self::Socket(socket) => socket.needs_flush(),
-            Self::H2(_) => false,
+            Self::H2(_) | Self::Piped(_) => false,
         }
     }
 
@@ -41,6 +44,8 @@ impl Conn {
         match self {
             Self::Socket(socket) => socket.abort(),
             Self::H2(stream) => stream.abort(),
+            // Others are on its connection: whoever drops it is no longer answered, no more.
+            Self::Piped(_) => {}
         }
     }
 }
@@ -54,6 +59,7 @@ impl AsyncRead for Conn {
         match &mut *self {
             Self::Socket(socket) => Pin::new(socket).poll_read(cx, buffer),
             Self::H2(stream) => stream.poll_read(cx, buffer),
+            Self::Piped(stream) => stream.poll_read(cx, buffer),
         }
     }
 }
@@ -70,6 +76,7 @@ impl AsyncWrite for Conn {
                 ready!(stream.poll_room(cx))?;
                 stream.poll_write(cx, bytes)
             }
+            Self::Piped(stream) => stream.poll_write(bytes),
         }
     }
 
@@ -80,7 +87,7 @@ impl AsyncWrite for Conn {
     ) -> Poll<io::Result<usize>> {
         match &mut *self {
             Self::Socket(socket) => Pin::new(socket).poll_write_vectored(cx, parts),
-            Self::H2(_) => {
+            Self::H2(_) | Self::Piped(_) => {
                 let part = parts.iter().find(|part| !part.is_empty());
                 self.poll_write(cx, part.map_or(&[], |part| part))
             }
@@ -90,7 +97,7 @@ impl AsyncWrite for Conn {
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut *self {
             Self::Socket(socket) => Pin::new(socket).poll_flush(cx),
-            Self::H2(_) => Poll::Ready(Ok(())),
+            Self::H2(_) | Self::Piped(_) => Poll::Ready(Ok(())),
         }
     }
 
@@ -98,6 +105,7 @@ impl AsyncWrite for Conn {
         match &mut *self {
             Self::Socket(socket) => Pin::new(socket).poll_shutdown(cx),
             Self::H2(stream) => stream.poll_shutdown(),
+            Self::Piped(_) => Poll::Ready(Ok(())),
         }
     }
 }

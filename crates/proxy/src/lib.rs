@@ -24,6 +24,7 @@ mod h2;
 mod ingress;
 mod log;
 mod metrics;
+mod pipeline;
 mod proxy;
 mod request;
 mod site;
