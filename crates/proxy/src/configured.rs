@@ -70,11 +70,8 @@ pub fn site(config: &ProxyConfig) -> Result<Site, ConfiguredError> {
         if route.compress {
             return Err(unsupported(place(), "compression"));
         }
-        match &route.action {
-            route::Action::Service(_) => {
-                return Err(unsupported(place(), "a relayed service as a target"));
-            }
-            _ => {}
+        if let route::Action::Service(_) = &route.action {
+            return Err(unsupported(place(), "a relayed service as a target"));
         }
     }
     let upstreams = config
