@@ -20,7 +20,7 @@ bench-kcp: ## KCP's CPU beside kcp-go, into bench/results; needs Go
 	cargo bench -p kcp --features tokio --bench cpu -- --rounds $(KCP_ROUNDS) --millis $(KCP_MILLIS) \
 		| tee bench/results/$$(date +%F)-kcp-cpu.md
 
-bench-proxy: ## gt proxy beside nginx and HAProxy; needs nginx, haproxy, wrk
+bench-proxy: ## gt proxy beside nginx and HAProxy; needs nginx, haproxy, wrk, h2load
 	cargo build --release -p gt -p bench
 	$(CARGO_TARGET_DIR)/release/bench proxy --gt $(CARGO_TARGET_DIR)/release/gt
 

@@ -62,6 +62,7 @@ pub mod ws;
 
 pub use accept::Acceptor;
 pub use connect::{ATTEMPT_DELAY, connect_tcp, connect_unix};
+pub use divert::{Inlet, Outlet, Steering};
 pub use fetch::{Answer, FetchError, MAX_ANSWER, fetch};
 pub use files::open_files_limit;
 pub use inherited::take_inherited_sockets;
@@ -71,7 +72,6 @@ pub use source::{ListenSource, OwnSockets, spread};
 pub use steer::{
     MOST_STEERED, STEERED_ID_LEN, UdpBuffers, raise_udp_buffers, steer_by_connection_id,
 };
-pub use divert::{Inlet, Outlet, Steering};
 pub use stream::{Detached, Stream};
 pub use tokio::net::{UdpSocket, lookup_host};
 pub use workers::{

@@ -70,14 +70,8 @@ pub fn options(config: &ProxyConfig, workers: Option<usize>) -> Result<Options, 
 pub fn site(config: &ProxyConfig) -> Result<Site, ConfiguredError> {
     for route in config.routes.iter() {
         let place = || format!("route {}", route.name);
-        match &route.action {
-            route::Action::Service(_) => {
-                return Err(unsupported(place(), "a relayed service as a target"));
-            }
-            route::Action::Upstream(to) if to.multiplex => {
-                return Err(unsupported(place(), "multiplex"));
-            }
-            _ => {}
+        if let route::Action::Service(_) = &route.action {
+            return Err(unsupported(place(), "a relayed service as a target"));
         }
     }
     let upstreams = config
@@ -248,6 +242,7 @@ fn upstream(one: &config::Upstream) -> Result<UpstreamSpec, ConfiguredError> {
             max_idle: usize::try_from(one.keep_alive.connections).unwrap_or(usize::MAX),
             idle: one.keep_alive.idle,
             max_requests: one.keep_alive.requests,
+            ..KeepAlive::default()
         },
     })
 }

@@ -8,7 +8,7 @@ use std::{
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::{h2::H2Stream, h3::H3Stream};
+use crate::{h2::H2Stream, h3::H3Stream, pipeline::PipedStream};
 
 /// One end of an exchange.
 #[derive(Debug)]
@@ -19,6 +19,8 @@ pub(crate) enum Conn {
     H2(Box<H2Stream>),
     /// A stream of an HTTP/3 visitor, in the same way.
     H3(Box<H3Stream>),
+    /// A request's place on a connection to a server that it shares with others.
+    Piped(PipedStream),
 }
 
 impl Conn {
@@ -27,6 +29,7 @@ impl Conn {
         match self {
             Self::Socket(socket) => socket.poll_readable(cx),
             Self::H2(_) | Self::H3(_) => Poll::Ready(Ok(())),
+            Self::Piped(stream) => stream.poll_readable(cx),
         }
     }
 
@@ -34,7 +37,7 @@ impl Conn {
     pub(crate) fn needs_flush(&self) -> bool {
         match self {
             Self::Socket(socket) => socket.needs_flush(),
-            Self::H2(_) => false,
+            Self::H2(_) | Self::Piped(_) => false,
             Self::H3(stream) => stream.needs_flush(),
         }
     }
@@ -45,6 +48,8 @@ impl Conn {
             Self::Socket(socket) => socket.abort(),
             Self::H2(stream) => stream.abort(),
             Self::H3(stream) => stream.abort(),
+            // Others are on its connection: whoever drops it is no longer answered, no more.
+            Self::Piped(_) => {}
         }
     }
 }
@@ -59,6 +64,7 @@ impl AsyncRead for Conn {
             Self::Socket(socket) => Pin::new(socket).poll_read(cx, buffer),
             Self::H2(stream) => stream.poll_read(cx, buffer),
             Self::H3(stream) => stream.poll_read(cx, buffer),
+            Self::Piped(stream) => stream.poll_read(cx, buffer),
         }
     }
 }
@@ -76,6 +82,7 @@ impl AsyncWrite for Conn {
                 stream.poll_write(cx, bytes)
             }
             Self::H3(stream) => stream.poll_write(cx, bytes),
+            Self::Piped(stream) => stream.poll_write(bytes),
         }
     }
 
@@ -86,7 +93,7 @@ impl AsyncWrite for Conn {
     ) -> Poll<io::Result<usize>> {
         match &mut *self {
             Self::Socket(socket) => Pin::new(socket).poll_write_vectored(cx, parts),
-            Self::H2(_) | Self::H3(_) => {
+            Self::H2(_) | Self::H3(_) | Self::Piped(_) => {
                 let part = parts.iter().find(|part| !part.is_empty());
                 self.poll_write(cx, part.map_or(&[], |part| part))
             }
@@ -96,7 +103,7 @@ impl AsyncWrite for Conn {
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut *self {
             Self::Socket(socket) => Pin::new(socket).poll_flush(cx),
-            Self::H2(_) => Poll::Ready(Ok(())),
+            Self::H2(_) | Self::Piped(_) => Poll::Ready(Ok(())),
             Self::H3(stream) => stream.poll_flush(cx),
         }
     }
@@ -106,6 +113,7 @@ impl AsyncWrite for Conn {
             Self::Socket(socket) => Pin::new(socket).poll_shutdown(cx),
             Self::H2(stream) => stream.poll_shutdown(),
             Self::H3(stream) => stream.poll_shutdown(cx),
+            Self::Piped(_) => Poll::Ready(Ok(())),
         }
     }
 }

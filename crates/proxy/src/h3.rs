@@ -16,6 +16,7 @@ use std::{
 use bytes::{Buf, Bytes};
 use h1::{Answer, Awaiting, ResponseBody, ResponseHead};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};
+use net::tls::PeerCertificate;
 use quic::h3::{
     Code, Exchange, Piece, Protocol, ReceiveHalf, SendHalf, Settings, server::Connection,
 };

@@ -27,6 +27,7 @@ mod h3;
 mod ingress;
 mod log;
 mod metrics;
+mod pipeline;
 mod proxy;
 mod request;
 mod site;

@@ -157,15 +157,19 @@ pub struct KeepAlive {
     pub idle: Duration,
     /// Requests on one connection.
     pub max_requests: u32,
+    /// Where requests share a connection: how long they wait behind one that gets no answer, or whose visitor does not take it. Then they are sent
+    /// again elsewhere, and nobody else is put there meanwhile.
+    pub behind: Duration,
 }
 
 impl Default for KeepAlive {
-    /// 512 connections per server and worker, 30 s, a million requests.
+    /// 512 connections per server and worker, 30 s, a million requests, half a second behind another.
     fn default() -> Self {
         Self {
             max_idle: 512,
             idle: Duration::from_secs(30),
             max_requests: 1_000_000,
+            behind: Duration::from_millis(500),
         }
     }
 }

@@ -25,6 +25,7 @@ use crate::{
     clock::Clock,
     conn::Conn,
     metrics::Metrics,
+    pipeline::Pipe,
     site::{Address, ProxyVersion, SharedSite, UpstreamServer, UpstreamSpec},
 };
 
@@ -47,6 +48,8 @@ pub(crate) struct Upstream {
 struct Server {
     /// Connections that wait, the one used last at the end.
     idle: RefCell<Vec<Idle>>,
+    /// Connections that several requests share.
+    pipes: RefCell<Vec<Pipe>>,
     resolved: RefCell<Option<Resolved>>,
 }
 
@@ -201,10 +204,9 @@ impl Upstream {
             Some(Change::Down(server)) => {
                 let name = &self.server(server).spec.name;
                 tracing::warn!(upstream = %self.spec().name, server = %name, "a server is taken out: its requests or checks fail");
-                self.servers[usize::from(server.0)]
-                    .idle
-                    .borrow_mut()
-                    .clear();
+                let kept = &self.servers[usize::from(server.0)];
+                kept.idle.borrow_mut().clear();
+                kept.pipes.borrow_mut().clear();
             }
             Some(Change::Up(server)) => {
                 let name = &self.server(server).spec.name;
@@ -240,8 +242,47 @@ impl Upstream {
         None
     }
 
+    /// A place on a connection that others share; the fullest that has one, so that much goes in one write.
+    pub(crate) fn shared_connection(&self, server: ServerIndex, head_only: bool) -> Option<Lease> {
+        let mut pipes = self.servers[usize::from(server.0)].pipes.borrow_mut();
+        let found = pipes.iter().find_map(|pipe| pipe.enter(head_only));
+        if found.is_none() {
+            pipes.retain(Pipe::is_open);
+        }
+        found.map(|stream| Lease {
+            conn: Conn::Piped(stream),
+            requests: 1,
+        })
+    }
+
+    /// Makes a connection one that others share, and gives its first place.
+    pub(crate) fn share(
+        &self,
+        server: ServerIndex,
+        lease: Lease,
+        head_only: bool,
+        limits: &h1::Limits,
+        clock: &Rc<Clock>,
+    ) -> Option<Lease> {
+        let keep = self.spec().keep_alive;
+        let most = keep.max_requests.saturating_sub(lease.requests);
+        let pipe = Pipe::new(lease.conn, limits, keep, most, clock);
+        let stream = pipe.enter(head_only)?;
+        self.servers[usize::from(server.0)]
+            .pipes
+            .borrow_mut()
+            .push(pipe);
+        Some(Lease {
+            conn: Conn::Piped(stream),
+            requests: lease.requests,
+        })
+    }
+
     /// Keeps a connection for the next request.
     pub(crate) fn keep(&self, server: ServerIndex, lease: Lease, now: Duration) {
+        if matches!(lease.conn, Conn::Piped(_)) {
+            return;
+        }
         let keep = self.spec().keep_alive;
         let requests = lease.requests + 1;
         let mut idle = self.servers[usize::from(server.0)].idle.borrow_mut();
@@ -258,6 +299,7 @@ impl Upstream {
     pub(crate) fn sweep(&self, now: Duration) {
         let keep = self.spec().keep_alive;
         for server in &self.servers {
+            server.pipes.borrow_mut().retain(Pipe::is_open);
             server.idle.borrow_mut().retain_mut(|waiting| {
                 now.saturating_sub(waiting.since) < keep.idle && is_quiet(&mut waiting.conn)
             });

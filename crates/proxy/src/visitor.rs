@@ -49,47 +49,48 @@ pub(crate) async fn serve(
     };
     let mut visitor = h1::Visitor::new(&worker.local().heads.limits);
     let end = loop {
-        if connection.input.is_empty() && !connection.wait(worker).await {
-            break End::Gone;
-        }
-        let mut lent = Lent::new();
-        let work = lent.work();
-        match connection.read_head(worker, work).await {
-            Ok(length) => {
-                work.saved
-                    .extend_from_slice(connection.input.slice(0..length));
-                connection.input.consume(length);
-                // Most requests end with their head: while they are served their connection holds no buffer either.
-                connection.input.rest();
+        if connection.input.is_empty() {
+            let time = if connection.requests == 0 {
+                worker.local().heads.header
+            } else {
+                connection.keep_alive
+            };
+            match connection.wait(worker, time).await {
+                Waited::Came => {}
+                Waited::Late | Waited::Gone => break End::Gone,
             }
-            Err(Head::Bad(RequestError::Http2)) if connection.requests == 0 => {
+        }
+        // What requests need is large, and lives only as long as they follow one another: a connection that waits has given it back.
+        match Box::pin(connection.busy(worker, about, visitor)).await {
+            Busy::Idle(idle) => visitor = idle,
+            Busy::Over(end) => break end,
+            Busy::Http2 => {
                 let Conn::Socket(stream) = connection.conn else {
                     return None;
                 };
                 return Some((stream, connection.input.bytes().to_vec()));
             }
-            Err(Head::Bad(error)) => {
-                worker.metrics.proxy_requests_refused_total.add_one();
-                break End::Refused(error.status(), error.to_string());
-            }
-            Err(Head::Slow) => {
-                break End::Refused(408, "The request head did not come in time.".into());
-            }
-            Err(Head::Gone) => break End::Gone,
-        }
-        worker.metrics.proxy_requests_total.add_one();
-        connection.requests += 1;
-        let next = request::serve(worker, about, &mut connection, visitor, work).await;
-        connection.deadline.bound(None);
-        match next {
-            Next::Again(idle) => visitor = idle,
-            Next::Close => break End::Close,
-            Next::Abort => break End::Abort,
-            Next::Gone => break End::Gone,
         }
     };
-    connection.end(worker, about, end).await;
+    Box::pin(connection.end(worker, about, end)).await;
     None
+}
+
+/// What became of requests that followed one another.
+enum Busy {
+    /// No other has come for [`BRIEF`].
+    Idle(h1::Visitor),
+    Over(End),
+    /// The first bytes were those of HTTP/2.
+    Http2,
+}
+
+/// What came of waiting for a request.
+enum Waited {
+    Came,
+    Late,
+    /// The visitor has gone, or is to go.
+    Gone,
 }
 
 /// How a connection ends.
@@ -122,15 +123,58 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Waits for the first byte of a request; false if none comes.
-    async fn wait(&mut self, worker: &Worker) -> bool {
+    /// Serves requests for as long as one follows the other.
+    async fn busy(&mut self, worker: &Rc<Worker>, about: &About, mut visitor: h1::Visitor) -> Busy {
+        loop {
+            let next = {
+                let mut lent = Lent::new();
+                let work = lent.work();
+                match self.read_head(worker, work).await {
+                    Ok(length) => {
+                        work.saved.extend_from_slice(self.input.slice(0..length));
+                        self.input.consume(length);
+                        // Most requests end with their head: while they are served their connection holds no buffer either.
+                        self.input.rest();
+                    }
+                    Err(Head::Bad(RequestError::Http2)) if self.requests == 0 => {
+                        return Busy::Http2;
+                    }
+                    Err(Head::Bad(error)) => {
+                        worker.metrics.proxy_requests_refused_total.add_one();
+                        return Busy::Over(End::Refused(error.status(), error.to_string()));
+                    }
+                    Err(Head::Slow) => {
+                        let text = "The request head did not come in time.";
+                        return Busy::Over(End::Refused(408, text.into()));
+                    }
+                    Err(Head::Gone) => return Busy::Over(End::Gone),
+                }
+                worker.metrics.proxy_requests_total.add_one();
+                self.requests += 1;
+                request::serve(worker, about, self, visitor, work).await
+            };
+            self.deadline.bound(None);
+            match next {
+                Next::Again(idle) => visitor = idle,
+                Next::Close => return Busy::Over(End::Close),
+                Next::Abort => return Busy::Over(End::Abort),
+                Next::Gone => return Busy::Over(End::Gone),
+            }
+            if !self.input.is_empty() {
+                continue;
+            }
+            match self.wait(worker, BRIEF.min(self.keep_alive)).await {
+                Waited::Came => {}
+                Waited::Late => return Busy::Idle(visitor),
+                Waited::Gone => return Busy::Over(End::Gone),
+            }
+        }
+    }
+
+    /// Waits for the first byte of a request.
+    async fn wait(&mut self, worker: &Worker, time: Duration) -> Waited {
         self.input.rest();
-        self.deadline.set(Some(if self.requests == 0 {
-            worker.local().heads.header
-        } else {
-            self.keep_alive
-        }));
-        let patience = self.keep_alive;
+        self.deadline.set(Some(time));
         let Self {
             conn,
             input,
@@ -147,11 +191,15 @@ impl Connection {
                 && let Some(last) = worker.last_request()
             {
                 hurried = true;
-                deadline.set(Some(patience.min(last)));
+                deadline.set(Some(time.min(last)));
             }
             filled
         });
-        matches!(waiting.await, Ok(Ok(1..)))
+        match waiting.await {
+            Ok(Ok(1..)) => Waited::Came,
+            Ok(_) => Waited::Gone,
+            Err(Late) => Waited::Late,
+        }
     }
 
     async fn read_head(&mut self, worker: &Worker, work: &mut Work) -> Result<usize, Head> {
@@ -251,5 +299,7 @@ impl Connection {
     }
 }
 
+/// A request that comes within this after another finds everything as that one left it.
+const BRIEF: Duration = Duration::from_millis(100);
 const LINGER: Duration = Duration::from_secs(2);
 const LINGER_BYTES: usize = 1 << 20;

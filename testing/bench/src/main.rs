@@ -6,7 +6,7 @@ use std::time::Duration;
 use bench::peers::Subject;
 use bench::run::{Setting, bulk, idle, keystroke, proxy, relay};
 use bench::{origin, tools::Tools};
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 
 /// Measures gt beside rathole and frp on this machine; writes a Markdown table and prints it.
 #[derive(Parser)]
@@ -62,8 +62,14 @@ enum Command {
         #[command(flatten)]
         shared: Shared,
     },
-    /// Reverse proxies, small requests: CPU per request, requests/s, latency, memory.
+    /// Reverse proxies: CPU per request, requests/s, latency, memory.
     Proxy {
+        /// Tables, separated by commas (default: all).
+        #[arg(long, value_delimiter = ',')]
+        case: Vec<proxy::Case>,
+        /// Idle visitors.
+        #[arg(long, default_value_t = 9000)]
+        visitors: u32,
         #[arg(long, default_value_t = 7)]
         rounds: u32,
         #[arg(long, default_value_t = 4)]
@@ -149,6 +155,8 @@ fn main() -> anyhow::Result<()> {
             },
         ),
         Command::Proxy {
+            case,
+            visitors,
             rounds,
             seconds,
             connections,
@@ -156,6 +164,12 @@ fn main() -> anyhow::Result<()> {
         } => proxy::run(
             &shared.into(),
             &proxy::Options {
+                cases: if case.is_empty() {
+                    proxy::Case::value_variants().to_vec()
+                } else {
+                    case
+                },
+                visitors,
                 rounds,
                 seconds,
                 connections,

@@ -30,7 +30,17 @@ pub const LARGE_PATH: &str = "/large";
 /// Its length: 1 GiB.
 pub const LARGE: u64 = 1 << 30;
 
-/// Starts nginx: one process, no logs, connections kept for ever; [`BODY`] at `/`, [`LARGE`] bytes at [`LARGE_PATH`].
+/// Path and length of a file of 10 KiB.
+pub const MEDIUM_PATH: &str = "/medium";
+/// Its length.
+pub const MEDIUM: u64 = 10 << 10;
+
+/// Path and length of a file of 1 MiB.
+pub const BIG_PATH: &str = "/big";
+/// Its length.
+pub const BIG: u64 = 1 << 20;
+
+/// Starts nginx: one process, no logs, connections kept for ever; [`BODY`] at `/`, files at the other paths.
 ///
 /// # Errors
 /// When nginx is missing, does not start, or answers something else.
@@ -38,10 +48,12 @@ pub fn nginx(lab: &Lab, core: usize) -> Result<Origin> {
     let at = lab.address()?;
     let dir = lab.dir().join("nginx");
     std::fs::create_dir_all(&dir)?;
-    // A file of holes: its bytes come from the page cache, not from a disk.
-    File::create(dir.join("large"))
-        .and_then(|file| file.set_len(LARGE))
-        .context("make the large file")?;
+    // Files of holes: their bytes come from the page cache, not from a disk.
+    for (path, length) in [(LARGE_PATH, LARGE), (MEDIUM_PATH, MEDIUM), (BIG_PATH, BIG)] {
+        File::create(dir.join(&path[1..]))
+            .and_then(|file| file.set_len(length))
+            .with_context(|| format!("make the file {path}"))?;
+    }
     let config = lab.write("nginx.conf", &config(at, &dir.to_string_lossy()))?;
     let program = tools::on_path("nginx").context("missing nginx: apt-get install nginx-light")?;
     let line = Line::new(program)
@@ -160,7 +172,7 @@ http {{
     listen {at} backlog=4096;
     default_type text/plain;
     location = / {{ return 200 \"hello world\\n\"; }}
-    location = {LARGE_PATH} {{ root {dir}; }}
+    location / {{ root {dir}; }}
   }}
 }}
 "

@@ -135,6 +135,11 @@ impl Report {
         }
     }
 
+    /// Adds a heading, for reports with several tables.
+    pub fn heading(&mut self, title: &str) {
+        let _ = writeln!(self.text, "## {title}\n");
+    }
+
     /// Adds a table.
     pub fn table(&mut self, table: &Table) {
         let _ = writeln!(self.text, "{table}");

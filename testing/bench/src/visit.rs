@@ -26,8 +26,15 @@ pub struct Answer {
 /// # Errors
 /// When the connection fails or the answer is not HTTP with a length.
 pub fn get(to: SocketAddr, host: &str, path: &str) -> Result<Answer> {
-    let mut stream = connect(to, None)?;
-    let (status, head, length, mut body) = ask(&mut stream, host, path)?;
+    get_on(&mut connect(to, None)?, host, path)
+}
+
+/// As [`get`], on a connection that stays.
+///
+/// # Errors
+/// As [`get`].
+pub fn get_on(stream: &mut TcpStream, host: &str, path: &str) -> Result<Answer> {
+    let (status, head, length, mut body) = ask(stream, host, path)?;
     let mut rest = vec![
         0;
         usize::try_from(length)

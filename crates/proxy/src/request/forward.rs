@@ -43,6 +43,7 @@ impl Forward<'_> {
         let mut retries = 0;
         // The server that failed last, and why if it was not reached at all.
         let mut failed: Option<(ServerIndex, Option<NoConnection>)> = None;
+        let mut shares = self.sharing(work);
         loop {
             let Some(picked) = self.pick(work, tried) else {
                 let refusal = match &failed {
@@ -57,25 +58,21 @@ impl Forward<'_> {
             };
             let server = picked.server;
             let now = worker.clock.coarse();
-            let waiting = self.upstream.waiting_connection(server, now);
-            let reused = waiting.is_some();
-            let lease = match waiting {
-                Some(lease) => lease,
-                None => match Box::pin(self.connect(&picked)).await {
-                    Ok(lease) => lease,
-                    Err(error) => {
-                        self.upstream.report(server, Health::Unreachable, now);
-                        picked.finish(now, Outcome::Failed);
-                        tried.insert(server);
-                        if self.may_retry(&mut retries) {
-                            failed = Some((server, Some(error)));
-                            continue;
-                        }
-                        let refusal = self.no_connection(server, &error);
-                        return self.refuse(connection, work, turn, refusal).await;
+            let lease = match self.lease(&picked, shares, now).await {
+                Ok(lease) => lease,
+                Err(error) => {
+                    self.upstream.report(server, Health::Unreachable, now);
+                    picked.finish(now, Outcome::Failed);
+                    tried.insert(server);
+                    if self.may_retry(&mut retries) {
+                        failed = Some((server, Some(error)));
+                        continue;
                     }
-                },
+                    let refusal = self.no_connection(server, &error);
+                    return self.refuse(connection, work, turn, refusal).await;
+                }
             };
+            let reused = lease.requests > 0;
             if reused {
                 worker.metrics.proxy_upstream_reused_total.add_one();
             }
@@ -89,6 +86,10 @@ impl Forward<'_> {
             if !reused {
                 self.upstream.report(server, Health::ServerError, now);
                 tried.insert(server);
+            }
+            // Those who share a connection also share its end, whosever fault that was: once more, alone.
+            if shares.take().is_some() {
+                continue;
             }
             if work.request.view(&work.saved).is_some_and(is_repeatable)
                 && self.may_retry(&mut retries)
@@ -133,6 +134,48 @@ impl Forward<'_> {
             tried,
             random: random(),
         })
+    }
+
+    /// Whether this request may share a connection with others, and how.
+    fn sharing(&self, work: &Work) -> Option<Sharing> {
+        if !self.to.multiplex {
+            return None;
+        }
+        let request = work.request.view(&work.saved)?;
+        let plain = request.framing() == Framing::None && request.upgrade().is_none();
+        match request.method() {
+            b"GET" if plain => Some(Sharing { head_only: false }),
+            b"HEAD" if plain => Some(Sharing { head_only: true }),
+            _ => None,
+        }
+    }
+
+    /// A connection of its own, or a place on one that others share.
+    async fn lease(
+        &self,
+        picked: &Picked,
+        shares: Option<Sharing>,
+        now: Duration,
+    ) -> Result<Lease, NoConnection> {
+        let server = picked.server;
+        // A connection that has told its server of a visitor carries nobody else's requests.
+        let shares = shares.filter(|_| self.upstream.server(server).send_proxy.is_none());
+        if let Some(Sharing { head_only }) = shares
+            && let Some(lease) = self.upstream.shared_connection(server, head_only)
+        {
+            return Ok(lease);
+        }
+        let lease = match self.upstream.waiting_connection(server, now) {
+            Some(lease) => lease,
+            None => Box::pin(self.connect(picked)).await?,
+        };
+        let Some(Sharing { head_only }) = shares else {
+            return Ok(lease);
+        };
+        let limits = &self.context.local.heads.limits;
+        let clock = &self.context.worker.clock;
+        let shared = self.upstream.share(server, lease, head_only, limits, clock);
+        shared.ok_or_else(|| NoConnection::Failed(std::io::ErrorKind::InvalidInput.into()))
     }
 
     async fn connect(&self, picked: &Picked) -> Result<Lease, NoConnection> {
@@ -204,6 +247,12 @@ impl Forward<'_> {
         };
         Refusal::failed(Phase::Connect, status, text, name)
     }
+}
+
+/// How a request shares a connection.
+#[derive(Clone, Copy)]
+struct Sharing {
+    head_only: bool,
 }
 
 /// Safe to send twice (RFC 9110 §9.2.2), and all of it still here.

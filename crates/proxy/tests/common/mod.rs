@@ -171,7 +171,11 @@ pub(crate) fn reset(stream: TcpStream) {
 }
 
 pub(crate) fn connect(proxy: &Proxy) -> TcpStream {
-    let stream = TcpStream::connect(proxy.addresses()[0]).expect("the proxy listens");
+    connect_to(proxy.addresses()[0])
+}
+
+pub(crate) fn connect_to(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).expect("the proxy listens");
     stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
     stream.set_nodelay(true).expect("no delay");
     stream

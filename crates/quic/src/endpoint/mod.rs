@@ -29,7 +29,7 @@ use tokio::sync::{mpsc, oneshot};
 pub use self::{
     config::{Config, Congestion, Transport},
     stats::Stats,
-    tls::ServerTls,
+    tls::{ServerTls, peer_certificate},
 };
 use self::{id::Ids, stats::Counters};
 

@@ -111,3 +111,11 @@ impl ProducesTickets for NoTickets {
         None
     }
 }
+
+/// The certificate that the other end of a connection has shown, in DER, once its handshake is complete.
+#[must_use]
+pub fn peer_certificate(connection: &quinn::Connection) -> Option<Vec<u8>> {
+    let chain = connection.peer_identity()?;
+    let chain: Box<Vec<rustls::pki_types::CertificateDer<'static>>> = chain.downcast().ok()?;
+    Some(chain.first()?.to_vec())
+}

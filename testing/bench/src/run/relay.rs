@@ -105,6 +105,9 @@ impl Entry {
         let (to, host) = (self.running.doors[0], self.running.host);
         let core = options.pin.then_some(ORIGIN_CORE);
         Wrk {
+            scheme: "http",
+            path: "/",
+            closing: false,
             to,
             host,
             answer_length: self.answer_length,
@@ -201,7 +204,10 @@ fn report(setting: &Setting, options: &Options, lab: &Lab, field: &[Entry]) -> R
     if let Some(entry) = field.first() {
         let wrk = Wrk {
             to: entry.running.doors[0],
+            scheme: "http",
             host: entry.running.host,
+            path: "/",
+            closing: false,
             answer_length: 0,
             connections,
             seconds,

@@ -1,0 +1,137 @@
+//! The proxies and how each is set up: the same listeners, the same header fields, no log, one worker.
+
+use std::net::SocketAddr;
+
+use anyhow::Result;
+
+use crate::lab::{Lab, Line};
+use crate::peers::Certificate;
+use crate::tools::Tools;
+
+/// A proxy under test.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Subject {
+    Gt,
+    GtMultiplex,
+    Nginx,
+    NginxClosing,
+    Haproxy,
+}
+
+/// Where a proxy listens.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Doors {
+    pub(super) plain: SocketAddr,
+    /// TLS, with HTTP/2 by ALPN.
+    pub(super) tls: SocketAddr,
+}
+
+impl Subject {
+    pub(super) const ALL: [Self; 5] = [
+        Self::Gt,
+        Self::GtMultiplex,
+        Self::Nginx,
+        Self::Haproxy,
+        Self::NginxClosing,
+    ];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Gt => "gt",
+            Self::GtMultiplex => "gt, multiplex",
+            Self::Nginx => "nginx, keepalive 1024",
+            Self::NginxClosing => "nginx, no keepalive upstream",
+            Self::Haproxy => "haproxy, http-reuse always",
+        }
+    }
+
+    /// Its command line, with its configuration written.
+    pub(super) fn line(
+        self,
+        doors: Doors,
+        origin: SocketAddr,
+        lab: &Lab,
+        tools: &Tools,
+    ) -> Result<Line> {
+        let certificate = Certificate::in_lab(lab)?;
+        let name = format!("{self:?}");
+        Ok(match self {
+            Self::Gt | Self::GtMultiplex => {
+                let text = gt(doors, origin, &certificate, self == Self::GtMultiplex);
+                let config = lab.write(&format!("{name}.yml"), &text)?;
+                Line::new(tools.gt()?)
+                    .args(["proxy", "--no-supervisor", "-c"])
+                    .arg(config)
+            }
+            Self::Haproxy => {
+                // It wants both in one file.
+                let both = [&certificate.cert, &certificate.key].map(std::fs::read_to_string);
+                let [cert, key] = both;
+                let pem = lab.write("haproxy.pem", &format!("{}{}", cert?, key?))?;
+                let text = haproxy(doors, origin, &pem.to_string_lossy());
+                let config = lab.write("haproxy.cfg", &text)?;
+                Line::new("haproxy").arg("-db").arg("-f").arg(config)
+            }
+            Self::Nginx | Self::NginxClosing => {
+                let dir = lab.dir().join(&name);
+                std::fs::create_dir_all(&dir)?;
+                let kept = self == Self::Nginx;
+                let text = nginx(doors, origin, &certificate, kept, &dir.to_string_lossy());
+                let config = lab.write(&format!("{name}.conf"), &text)?;
+                Line::new("nginx")
+                    .arg("-e")
+                    .arg(dir.join("error.log"))
+                    .arg("-p")
+                    .arg(&dir)
+                    .arg("-c")
+                    .arg(config)
+            }
+        })
+    }
+}
+
+fn gt(doors: Doors, origin: SocketAddr, certificate: &Certificate, multiplex: bool) -> String {
+    let Doors { plain, tls } = doors;
+    let (cert, key) = (certificate.cert.display(), certificate.key.display());
+    format!(
+        "version: 1.0\ntype: proxy\noptions:\n  workers: 1\n  logLevel: error\nproxy:\n  listeners:\n    - addr: {plain}\n    - addr: {tls}\n      \
+         protocol: https\n      certFile: {cert}\n      keyFile: {key}\n  xForwardedProto: false\n  xForwardedHost: false\n  \
+         upstreams:\n    app:\n      servers:\n        - addr: {origin}\n      keepAlive:\n        connections: 1024\n  \
+         routes:\n    - to: app\n      multiplex: {multiplex}\n"
+    )
+}
+
+fn nginx(
+    doors: Doors,
+    origin: SocketAddr,
+    certificate: &Certificate,
+    kept: bool,
+    dir: &str,
+) -> String {
+    let Doors { plain, tls } = doors;
+    let (cert, key) = (certificate.cert.display(), certificate.key.display());
+    let (keep, version) = if kept {
+        (
+            "keepalive 1024; keepalive_requests 100000000;",
+            "proxy_http_version 1.1; proxy_set_header Connection \"\";",
+        )
+    } else {
+        ("", "")
+    };
+    format!(
+        "worker_processes 1; daemon off; pid {dir}/nginx.pid; error_log {dir}/error.log;\nevents {{ worker_connections 20000; }}\nhttp {{ access_log off; \
+         keepalive_requests 100000000; keepalive_timeout 1h; client_body_temp_path {dir}; proxy_temp_path {dir}; fastcgi_temp_path {dir}; uwsgi_temp_path {dir}; scgi_temp_path {dir};\n\
+         upstream app {{ server {origin}; {keep} }}\nserver {{ listen {plain} backlog=4096; listen {tls} ssl http2 backlog=4096; ssl_certificate {cert}; ssl_certificate_key {key}; \
+         location / {{ proxy_pass http://app; {version} proxy_set_header Host $host; proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for; \
+         proxy_set_header X-Real-IP $remote_addr; }} }} }}\n"
+    )
+}
+
+fn haproxy(doors: Doors, origin: SocketAddr, pem: &str) -> String {
+    let Doors { plain, tls } = doors;
+    format!(
+        "global\n  maxconn 9900\n  nbthread 1\ndefaults\n  mode http\n  timeout client 1h\n  timeout server 60s\n  timeout connect 5s\n  option forwardfor\n  http-reuse always\n\
+         frontend in\n  bind {plain}\n  bind {tls} ssl crt {pem} alpn h2,http/1.1\n  http-request set-header X-Real-IP %[src]\n  default_backend app\n\
+         backend app\n  server a {origin} pool-max-conn 1024\n"
+    )
+}
