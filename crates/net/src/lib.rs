@@ -53,6 +53,7 @@ mod scratch;
 mod shutdown;
 mod socket;
 mod source;
+mod steer;
 mod stream;
 pub mod tls;
 mod workers;
@@ -66,6 +67,9 @@ pub use inherited::take_inherited_sockets;
 pub use shutdown::Shutdown;
 pub use socket::{BACKLOG, LinkTuning, bind_udp_group, listen_tcp_group, tune_link, tune_visitor};
 pub use source::{ListenSource, OwnSockets, spread};
+pub use steer::{
+    MOST_STEERED, STEERED_ID_LEN, UdpBuffers, raise_udp_buffers, steer_by_connection_id,
+};
 pub use stream::{Detached, Stream};
 pub use tokio::net::{UdpSocket, lookup_host};
 pub use workers::{
