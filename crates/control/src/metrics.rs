@@ -239,6 +239,7 @@ mod tests {
             client: "shared".into(),
             links: 2,
             kcp_links: Vec::new(),
+            quic_links: Vec::new(),
             services: vec![ServiceSnapshot {
                 name: service.into(),
                 kind: "http".into(),

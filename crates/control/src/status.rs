@@ -136,6 +136,7 @@ struct Session<'a> {
     client: &'a str,
     links: u32,
     kcp_links: Vec<KcpLink>,
+    quic_links: Vec<QuicLink>,
     services: Vec<Service<'a>>,
 }
 
@@ -167,6 +168,32 @@ impl From<&server::KcpLinkSnapshot> for KcpLink {
 }
 
 #[derive(Serialize)]
+struct QuicLink {
+    number: u16,
+    rtt_seconds: f64,
+    /// 0 to 1.
+    loss: f64,
+    sent: u64,
+    received: u64,
+    lost: u64,
+    congestion_window: u64,
+}
+
+impl From<&server::QuicLinkSnapshot> for QuicLink {
+    fn from(link: &server::QuicLinkSnapshot) -> Self {
+        Self {
+            number: link.number,
+            rtt_seconds: link.rtt.as_secs_f64(),
+            loss: link.loss,
+            sent: link.sent,
+            received: link.received,
+            lost: link.lost,
+            congestion_window: link.congestion_window,
+        }
+    }
+}
+
+#[derive(Serialize)]
 struct Service<'a> {
     name: &'a str,
     kind: &'a str,
@@ -193,6 +220,7 @@ impl<'a> ServerStatus<'a> {
             client: &session.client,
             links: session.links,
             kcp_links: session.kcp_links.iter().map(KcpLink::from).collect(),
+            quic_links: session.quic_links.iter().map(QuicLink::from).collect(),
             services: session.services.iter().map(Service::new).collect(),
         });
         Self {

@@ -171,6 +171,15 @@ impl Link {
         }
     }
 
+    /// Packets sent and packets lost, where the transport tells (QUIC).
+    #[must_use]
+    pub fn packets(&self) -> Option<(u64, u64)> {
+        match &self.0 {
+            Kind::Framed(_) => None,
+            Kind::Quic(link) => Some(link.packets()),
+        }
+    }
+
     /// Whether both are the same link.
     #[must_use]
     pub fn is(&self, other: &Self) -> bool {

@@ -333,6 +333,11 @@ impl Link {
         (stats.udp_tx.bytes, stats.udp_rx.bytes)
     }
 
+    pub(crate) fn packets(&self) -> (u64, u64) {
+        let stats = self.shared.connection.stats();
+        (stats.path.sent_packets, stats.path.lost_packets)
+    }
+
     pub(crate) fn is(&self, other: &Self) -> bool {
         Rc::ptr_eq(&self.shared, &other.shared)
     }

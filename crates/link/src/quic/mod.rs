@@ -27,4 +27,6 @@ pub(crate) use driver::Driver;
 pub(crate) use join::Join;
 pub(crate) use link::Link;
 pub(crate) use stream::Stream;
-pub use windows::{LINK_WINDOW, STREAM_WINDOW, STREAMS_AT_FIRST};
+pub use windows::{
+    LINK_WINDOW, STREAM_WINDOW, STREAMS_AT_FIRST, client_transport, server_transport,
+};
