@@ -28,7 +28,7 @@ use crate::{
     declare::Offer,
     dial::Dialler,
     keep,
-    ways::{self, WayStatus, Watched, Ways},
+    ways::{self, Watched, WayStatus, Ways},
 };
 
 /// Why a client does not run.
@@ -397,7 +397,11 @@ fn dialler(config: &config::Client, trust: Trust) -> Result<Dialler, TlsConfigEr
         kcp: config.kcp,
         quic: quic::ClientConfig {
             tls,
-            transport: link::quic::client_transport(config.bbr, silence, keep_alive.min(silence / 3)),
+            transport: link::quic::client_transport(
+                config.bbr,
+                silence,
+                keep_alive.min(silence / 3),
+            ),
             ..quic::ClientConfig::default()
         },
     })

@@ -81,9 +81,7 @@ pub(crate) async fn dial_quic(
             return Ok((connection, client));
         }
     }
-    let connection = client
-        .connect(*last, &remote.host, &[tunnel::ALPN])
-        .await?;
+    let connection = client.connect(*last, &remote.host, &[tunnel::ALPN]).await?;
     Ok((connection, client))
 }
 

@@ -525,9 +525,7 @@ impl Server {
                 tracing::info!(server = %self.remote, code = %goodbye.code, message = %goodbye.message, "the server says goodbye");
                 link.close();
             }
-            ControlMessage::Services(_)
-            | ControlMessage::Leave
-            | ControlMessage::LeaveLink(_) => {}
+            ControlMessage::Services(_) | ControlMessage::Leave | ControlMessage::LeaveLink(_) => {}
         }
     }
 

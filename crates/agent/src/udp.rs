@@ -50,9 +50,7 @@ pub(crate) async fn serve(host: &str, port: u16, stream: Stream) {
 /// A datagram, if there is one. Read into a buffer that all visitors share: an idle one holds none.
 fn receive(socket: &UdpSocket) -> io::Result<Option<Vec<u8>>> {
     SCRATCH.with_borrow_mut(|scratch| match socket.try_recv(scratch) {
-        Ok(length) => {
-            Ok(Some(scratch[..length].to_vec()))
-        }
+        Ok(length) => Ok(Some(scratch[..length].to_vec())),
         // Nothing yet; or the service is not there now, and may come back.
         Err(error)
             if matches!(

@@ -271,7 +271,8 @@ async fn watch_links(agent: Rc<Agent>, decides: bool) {
             }
             if watched.is_silent(now, late) {
                 tracing::debug!(server = %current, "a link gets no answers");
-                ways.choice().failed(ways.started.elapsed(), ways.number(&current).unwrap_or(0));
+                ways.choice()
+                    .failed(ways.started.elapsed(), ways.number(&current).unwrap_or(0));
             } else if measures {
                 let figures = watched.figures(now);
                 let mut choice = ways.choice();
@@ -361,7 +362,7 @@ async fn probe(remote: &Remote, dialler: &Dialler) -> Result<Duration, DialError
 const LOOK: Duration = Duration::from_millis(250);
 const MEASURE: Duration = Duration::from_secs(1);
 /// A QUIC link says something at least once a second where there are several ways; without an answer for so long its way is blocked.
-const UNANSWERED: Duration = Duration::from_millis(1000);
+const UNANSWERED: Duration = Duration::from_millis(750);
 /// Fewer packets say nothing about loss.
 const ENOUGH_PACKETS: u64 = 50;
 /// From so many bytes per second on a link is busy.

@@ -336,13 +336,22 @@ pub(crate) fn remote(text: &str) -> Parsed<Way> {
         if path.bytes().any(|b| !b.is_ascii_graphic() || b == b'#') {
             return Err(ValueError::UnwantedPath);
         }
-        if path.starts_with('/') { path.to_owned() } else { format!("/{path}") }
+        if path.starts_with('/') {
+            path.to_owned()
+        } else {
+            format!("/{path}")
+        }
     } else {
         return plain_remote(scheme, host, port.unwrap_or(default_port), path).map(Way::One);
     };
     match port.unwrap_or(default_port) {
         0 => Err(ValueError::NotPort),
-        port => Ok(Way::One(Remote { scheme, host, port, path })),
+        port => Ok(Way::One(Remote {
+            scheme,
+            host,
+            port,
+            path,
+        })),
     }
 }
 

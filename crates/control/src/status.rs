@@ -261,9 +261,39 @@ struct ClientStatus<'a> {
     stopping: bool,
     server: Option<&'a str>,
     links: u32,
+    /// Empty where there is one way only.
+    ways: Vec<Way<'a>>,
+    moves_total: u64,
     visits_total: u64,
     visits_failed_total: u64,
     services: Vec<Offered<'a>>,
+}
+
+/// A way to the server, where the client keeps the best of several.
+#[derive(Serialize)]
+struct Way<'a> {
+    remote: &'a str,
+    in_use: bool,
+    /// `null` before it was tried.
+    works: Option<bool>,
+    rtt_seconds: Option<f64>,
+    /// 0 to 1; `null` where the transport does not tell.
+    loss: Option<f64>,
+    /// When it was busy, of late.
+    bytes_per_second: Option<f64>,
+}
+
+impl<'a> From<&'a agent::WayStatus> for Way<'a> {
+    fn from(way: &'a agent::WayStatus) -> Self {
+        Self {
+            remote: &way.remote,
+            in_use: way.in_use,
+            works: way.works,
+            rtt_seconds: way.rtt.map(|rtt| rtt.as_secs_f64()),
+            loss: way.loss,
+            bytes_per_second: way.goodput,
+        }
+    }
 }
 
 /// A service at its client.
@@ -294,6 +324,8 @@ impl<'a> ClientStatus<'a> {
             stopping: status.stopping,
             server: status.server.as_deref(),
             links: status.links,
+            ways: status.ways.iter().map(Way::from).collect(),
+            moves_total: status.moves,
             visits_total: status.visits.0,
             visits_failed_total: status.visits.1,
             services: services.collect(),

@@ -214,25 +214,28 @@ impl Shared {
             .registry
             .sessions()
             .into_iter()
-            .map(|(session, services)| SessionSnapshot {
-                client: session.account.id.clone(),
-                links: session.link_count(),
-                kcp_links: session.monitors().iter().filter_map(kcp_link).collect(),
-                quic_links: session.monitors().iter().filter_map(quic_link).collect(),
-                services: services
-                    .into_iter()
-                    .map(|service| {
-                        let (received_bytes, sent_bytes) = bytes(&service.traffic);
-                        ServiceSnapshot {
-                            name: service.declared.name.as_str().to_owned(),
-                            kind: service.declared.kind.to_string(),
-                            endpoints: service.endpoints.get().cloned().unwrap_or_default(),
-                            visitors_total: service.visitors_total.load(Relaxed),
-                            received_bytes,
-                            sent_bytes,
-                        }
-                    })
-                    .collect(),
+            .map(|(session, services)| {
+                let monitors = session.monitors().clone();
+                SessionSnapshot {
+                    client: session.account.id.clone(),
+                    links: session.link_count(),
+                    kcp_links: monitors.iter().filter_map(kcp_link).collect(),
+                    quic_links: monitors.iter().filter_map(quic_link).collect(),
+                    services: services
+                        .into_iter()
+                        .map(|service| {
+                            let (received_bytes, sent_bytes) = bytes(&service.traffic);
+                            ServiceSnapshot {
+                                name: service.declared.name.as_str().to_owned(),
+                                kind: service.declared.kind.to_string(),
+                                endpoints: service.endpoints.get().cloned().unwrap_or_default(),
+                                visitors_total: service.visitors_total.load(Relaxed),
+                                received_bytes,
+                                sent_bytes,
+                            }
+                        })
+                        .collect(),
+                }
             });
         let mut clients: Vec<_> = clients.collect();
         clients.sort_by(|a, b| a.id.cmp(&b.id));

@@ -14,8 +14,11 @@ pub(crate) struct Worker {
     /// Links that their clients leave: no session's any more, but not ended.
     leaving: RefCell<Vec<Link>>,
     /// What makes a link end when its streams have, by session and number of the link.
-    leave: RefCell<HashMap<(SessionKey, u16), Rc<dyn Fn(&Self)>>>,
+    leave: RefCell<HashMap<(SessionKey, u16), Leave>>,
 }
+
+/// Makes a link end when its streams have.
+pub(crate) type Leave = Rc<dyn Fn(&Worker)>;
 
 thread_local! {
     static CURRENT: RefCell<Option<Rc<Worker>>> = const { RefCell::new(None) };
@@ -90,7 +93,7 @@ impl Worker {
     }
 
     /// Sets what [`Worker::leave_link`] does for a link.
-    pub(crate) fn on_leave(&self, link: (SessionKey, u16), leave: Rc<dyn Fn(&Self)>) {
+    pub(crate) fn on_leave(&self, link: (SessionKey, u16), leave: Leave) {
         self.leave.borrow_mut().insert(link, leave);
     }
 

@@ -11,6 +11,7 @@
 pub mod cert;
 pub mod http;
 pub mod lossy;
+pub mod netns;
 pub mod nginx;
 pub mod pattern;
 pub mod ports;

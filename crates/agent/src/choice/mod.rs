@@ -87,11 +87,7 @@ pub(crate) struct Choice {
 
 impl Choice {
     /// Ways in the user's order, at least one.
-    pub(crate) fn new(
-        ways: impl IntoIterator<Item = Traits>,
-        first: usize,
-        now: Duration,
-    ) -> Self {
+    pub(crate) fn new(ways: impl IntoIterator<Item = Traits>, first: usize, now: Duration) -> Self {
         let way = |traits| Way {
             traits,
             known: Known::default(),
@@ -310,7 +306,10 @@ impl Way {
         }
         if let Some(goodput) = figures.goodput {
             // What it can carry is what it has carried at best, of late.
-            let best = self.known.goodput.map_or(goodput, |known| goodput.max(known * FADE));
+            let best = self
+                .known
+                .goodput
+                .map_or(goodput, |known| goodput.max(known * FADE));
             self.known.goodput = Some(best);
             self.goodput_at = now;
         }

@@ -133,7 +133,9 @@ const BLOCKED: Weather = Weather {
 };
 
 fn seeds() -> impl Iterator<Item = u64> {
-    let given = std::env::var("GT_SEED").ok().and_then(|seed| seed.parse().ok());
+    let given = std::env::var("GT_SEED")
+        .ok()
+        .and_then(|seed| seed.parse().ok());
     let seeds = given.map_or(0..200, |seed: u64| seed..seed + 1);
     seeds.inspect(|seed| println!("replay: GT_SEED={seed}"))
 }
@@ -158,7 +160,10 @@ fn a_blocked_way_is_left_within_three_seconds_and_taken_again_when_it_works() {
         assert_ne!(world.choice.current(), 0, "seed {seed}");
         let (left_at, left) = &world.moves[0];
         assert!(matches!(left.reason, Reason::Failed { .. }), "seed {seed}");
-        assert!(*left_at - blocked_at <= Duration::from_secs(2), "seed {seed}");
+        assert!(
+            *left_at - blocked_at <= Duration::from_secs(2),
+            "seed {seed}"
+        );
         world.run(seed % 300);
         let back = world.moves.iter().any(|(_, moved)| moved.to == 0);
         assert!(!back, "seed {seed}: not while it is blocked");
@@ -220,7 +225,10 @@ fn a_link_that_carries_far_less_than_another_did_moves() {
     let moved = moved.expect("a move");
     assert_eq!(moved.to, 1);
     let text = moved.reason.to_string();
-    assert!(text.contains("80.0 Mbit/s") && text.contains("8.0 Mbit/s"), "{text}");
+    assert!(
+        text.contains("80.0 Mbit/s") && text.contains("8.0 Mbit/s"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -244,9 +252,9 @@ fn changing_weather_never_leaves_the_link_where_nothing_works_and_never_makes_it
             let length = 10 + weather.below(50);
             for _ in 0..length * 4 {
                 world.tick();
-                let stuck = world.silent_since.is_some_and(|since| {
-                    world.now - since > Duration::from_secs(3)
-                });
+                let stuck = world
+                    .silent_since
+                    .is_some_and(|since| world.now - since > Duration::from_secs(3));
                 assert!(!stuck, "seed {seed} at {:?}", world.now);
             }
         }
@@ -256,7 +264,10 @@ fn changing_weather_never_leaves_the_link_where_nothing_works_and_never_makes_it
             .filter(|(_, moved)| !matches!(moved.reason, Reason::Failed { .. }))
             .count();
         let hours = world.now.as_secs_f64() / 3600.0;
-        assert!((voluntary as f64) < 40.0 * hours + 5.0, "seed {seed}: {voluntary} moves in {hours} h");
+        assert!(
+            (voluntary as f64) < 40.0 * hours + 5.0,
+            "seed {seed}: {voluntary} moves in {hours} h"
+        );
     }
 }
 

@@ -136,7 +136,8 @@ impl Check<'_> {
                 options.place_of("quicAddr"),
                 "`quicAddr` and `kcpAddr` are the same address, and both are UDP",
             );
-            self.findings.problem(problem.help("give each its own port"));
+            self.findings
+                .problem(problem.help("give each its own port"));
         }
         let certificate = self.certificate(options, "apiCertFile", "apiKeyFile");
         if certificate.is_some() && !options.has("apiAddr") {
@@ -165,7 +166,8 @@ impl Check<'_> {
             }
         }
         // After another problem, such as a misspelt `addr`, this would be no news.
-        let silent = plain.is_none() && tls.is_none() && sni.is_none() && kcp.is_none() && quic.is_none();
+        let silent =
+            plain.is_none() && tls.is_none() && sni.is_none() && kcp.is_none() && quic.is_none();
         if silent && !self.findings.has_problems() {
             let problem = Problem::new(&options.place, "the server listens nowhere");
             self.findings

@@ -89,8 +89,11 @@ impl Driver {
             let link = Link::framed(Rc::clone(&self.shared));
             match told {
                 Some(Told::Opened(slot, header)) => {
-                    self.handler
-                        .opened(&link, header, Stream::new(Rc::clone(&self.shared), slot).into());
+                    self.handler.opened(
+                        &link,
+                        header,
+                        Stream::new(Rc::clone(&self.shared), slot).into(),
+                    );
                 }
                 Some(Told::Control(message)) => self.handler.control(&link, &message),
                 None => return,

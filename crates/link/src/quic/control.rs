@@ -126,7 +126,6 @@ const READ: usize = 64 << 10;
 /// As many answers as a peer may leave unread before its messages are not read any more: some of the longest.
 const MOST_WAITING: usize = 1 << 20;
 
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -145,9 +145,7 @@ async fn accept(link: &Link, handler: &Rc<dyn Handler>) -> Ended {
         }
         let mut begin = Box::pin(begin(link.clone(), Rc::clone(handler), (send, receive)));
         // The header is nearly always here already; a task that waits for it costs more than the look.
-        let look = begin
-            .as_mut()
-            .poll(&mut Context::from_waker(Waker::noop()));
+        let look = begin.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         if look.is_pending() {
             tokio::task::spawn_local(begin);
         }
@@ -176,12 +174,13 @@ async fn begin(link: Link, handler: Rc<dyn Handler>, (mut send, mut receive): Pa
 
 async fn read_header(stream: &mut RecvStream) -> Result<Vec<u8>, ResetReason> {
     let mut head = [0; 2];
-    let mut read = async |buffer: &mut [u8]| match timeout(HEADER_TIME, stream.read_exact(buffer)).await {
-        Ok(Ok(())) => Ok(()),
-        Ok(Err(ReadExactError::FinishedEarly(_))) => Err(ResetReason::Protocol),
-        Ok(Err(ReadExactError::ReadError(_))) => Err(ResetReason::Cancelled),
-        Err(_) => Err(ResetReason::IdleTimeout),
-    };
+    let mut read =
+        async |buffer: &mut [u8]| match timeout(HEADER_TIME, stream.read_exact(buffer)).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(ReadExactError::FinishedEarly(_))) => Err(ResetReason::Protocol),
+            Ok(Err(ReadExactError::ReadError(_))) => Err(ResetReason::Cancelled),
+            Err(_) => Err(ResetReason::IdleTimeout),
+        };
     read(&mut head).await?;
     let length = usize::from(u16::from_be_bytes(head));
     if length > tunnel::MAX_STREAM_HEADER {

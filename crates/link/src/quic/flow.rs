@@ -106,7 +106,9 @@ impl Flow {
 
     /// Whether the peer has given up a stream that it sends nothing more on. Not needed while it sends: then reading tells.
     pub(super) fn poll_stopped(&mut self, cx: &mut Context<'_>) -> Poll<End> {
-        let stopped = self.stopped.get_or_insert_with(|| Box::pin(self.send.stopped()));
+        let stopped = self
+            .stopped
+            .get_or_insert_with(|| Box::pin(self.send.stopped()));
         match stopped.as_mut().poll(cx) {
             Poll::Ready(Ok(Some(code))) => Poll::Ready(End::Reset(reason(code))),
             Poll::Ready(Ok(None)) | Poll::Pending => Poll::Pending,

@@ -219,7 +219,10 @@ impl Join {
                 return Poll::Ready(Ok(()));
             };
             let mut bytes = &self.incoming[..];
-            let mut pace = self.limits.as_mut().and_then(|limits| limits.receive.as_mut());
+            let mut pace = self
+                .limits
+                .as_mut()
+                .and_then(|limits| limits.receive.as_mut());
             if let Some(pace) = &mut pace {
                 let allowed = std::task::ready!(pace.poll_allowance(cx));
                 bytes = &bytes[..bytes.len().min(allowed)];
@@ -253,7 +256,10 @@ impl Join {
         let (Stage::Open(flow), Some(socket)) = (&mut self.stream, &mut self.socket) else {
             return Poll::Ready(Ok(()));
         };
-        let paced = self.limits.as_ref().is_some_and(|limits| limits.receive.is_some());
+        let paced = self
+            .limits
+            .as_ref()
+            .is_some_and(|limits| limits.receive.is_some());
         let room = if paced { PACED_READ } else { READ };
         let fetched: Poll<Result<(usize, usize), End>> = SCRATCH.with_borrow_mut(|scratch| {
             let mut buffer = ReadBuf::new(&mut scratch[..room]);
@@ -335,7 +341,16 @@ impl Join {
                 arena.reserve(BLOCK);
             }
             let read = pin!(socket.read_buf(&mut (&mut *arena).limit(room))).poll(cx);
-            read.map_ok(|n| (n, if n >= LONG { arena.split().freeze() } else { Bytes::new() }))
+            read.map_ok(|n| {
+                (
+                    n,
+                    if n >= LONG {
+                        arena.split().freeze()
+                    } else {
+                        Bytes::new()
+                    },
+                )
+            })
         });
         let Poll::Ready(read) = read else {
             if let Some(pace) = pace {

@@ -90,7 +90,10 @@ impl Slot {
 
     pub(super) fn register(&self, cx: &Context<'_>) {
         let mut waker = self.waker.borrow_mut();
-        if !waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+        if !waker
+            .as_ref()
+            .is_some_and(|waker| waker.will_wake(cx.waker()))
+        {
             *waker = Some(cx.waker().clone());
         }
     }
@@ -99,8 +102,13 @@ impl Slot {
     fn is_idle(&self, now: u32) -> bool {
         let sent = now.saturating_sub(self.sent_at.get());
         let received = now.saturating_sub(self.received_at.get());
-        self.idle.get().is_some_and(|limit| sent.min(received) >= limit)
-            || self.idle_one_way.get().is_some_and(|limit| sent.max(received) >= limit)
+        self.idle
+            .get()
+            .is_some_and(|limit| sent.min(received) >= limit)
+            || self
+                .idle_one_way
+                .get()
+                .is_some_and(|limit| sent.max(received) >= limit)
     }
 }
 
@@ -276,7 +284,13 @@ impl Link {
             return Err(OpenError::TooManyStreams);
         };
         let slot = self.shared.add();
-        Ok(Stream::new(Rc::clone(&self.shared), slot, pair, begun, traffic))
+        Ok(Stream::new(
+            Rc::clone(&self.shared),
+            slot,
+            pair,
+            begun,
+            traffic,
+        ))
     }
 
     /// What a stream begins with, and the stream itself or a wait for it.

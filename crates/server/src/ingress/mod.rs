@@ -86,7 +86,6 @@ impl Listeners {
         address(self.sni.as_ref())
     }
 
-
     /// Option and address of each.
     pub(crate) fn addresses(&self) -> Vec<(&'static str, SocketAddr)> {
         let all = [

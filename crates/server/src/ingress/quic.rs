@@ -31,7 +31,11 @@ pub(crate) async fn serve(worker: Rc<Worker>, shard: ::quic::Shard) {
         let place = match enter(&worker, &incoming) {
             Ok(place) => place,
             Err(full) => {
-                if worker.server.complaints.hear(Complaint::Pending, address.ip()) {
+                if worker
+                    .server
+                    .complaints
+                    .hear(Complaint::Pending, address.ip())
+                {
                     tracing::warn!(peer = %Network::of(address.ip()), reason = %full, "a connection was closed at once");
                 }
                 incoming.connection.close(BUSY, b"too many connections");
@@ -47,7 +51,9 @@ pub(crate) async fn serve(worker: Rc<Worker>, shard: ::quic::Shard) {
                     Box::pin(links::accept(&worker, transport, address, place)).await;
                 }
                 // It came and went, or said nothing: one that looks whether UDP passes.
-                Ok(Err(error)) => tracing::debug!(%error, "a QUIC connection did not become a link"),
+                Ok(Err(error)) => {
+                    tracing::debug!(%error, "a QUIC connection did not become a link")
+                }
                 Err(_) => worker.server.metrics.header_timeouts_total.add_one(),
             }
         });
