@@ -92,7 +92,7 @@ fn check_says_what_a_file_is_for() {
     assert!(
         outcome
             .err
-            .contains("`quicAddr` is not in this build and is ignored"),
+            .contains("`stunAddr` is not in this build and is ignored"),
         "{}",
         outcome.err
     );

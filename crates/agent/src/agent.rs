@@ -24,7 +24,12 @@ use tunnel::{
     ServiceResult, SessionId,
 };
 
-use crate::{declare::Offer, keep};
+use crate::{
+    declare::Offer,
+    dial::Dialler,
+    keep,
+    ways::{self, Watched, WayStatus, Ways},
+};
 
 /// Why a client does not run.
 #[derive(Debug, thiserror::Error)]
@@ -54,7 +59,9 @@ pub(crate) struct Shared {
     pub(crate) offered: tokio::sync::watch::Sender<()>,
     /// Told of each new session.
     pub(crate) on_session: Option<OnSession>,
-    pub(crate) remote_tls: TlsConnector,
+    pub(crate) dialler: Dialler,
+    /// Several ways to the server, of which the best is kept.
+    pub(crate) ways: Option<Ways>,
     /// For `https://` services, by the file of `localCert`; `None` for those without one.
     local_tls: ArcSwap<HashMap<Option<PathBuf>, TlsConnector>>,
     pub(crate) started: Instant,
@@ -152,6 +159,10 @@ pub struct Status {
     pub server: Option<String>,
     /// Links that are up.
     pub links: u32,
+    /// The ways to the server, where the best of several is kept.
+    pub ways: Vec<WayStatus>,
+    /// Times that links went another way.
+    pub moves: u64,
     /// Visits so far, and those whose service could not be reached.
     pub visits: (u64, u64),
     /// Services: name, local address, public addresses or the reason of the refusal.
@@ -163,6 +174,8 @@ pub(crate) struct Agent {
     pub(crate) shared: Arc<Shared>,
     pub(crate) links: RefCell<Vec<Link>>,
     pub(crate) answers: RefCell<Assembler<ServiceResult>>,
+    /// Where there are several ways: the links that show how theirs is.
+    pub(crate) watched: RefCell<Vec<Watched>>,
 }
 
 /// A running client. Dropping it ends it at once; [`Client::stop`] ends it in order.
@@ -208,20 +221,15 @@ impl Client {
             (Some(file), false) => Trust::OnlyFile(file.clone()),
             (None, false) => Trust::PublicAuthorities,
         };
-        let alpn = vec![tunnel::ALPN.to_vec(), b"http/1.1".to_vec()];
+        let dialler = dialler(&config, trust)?;
         let shared = Arc::new(Shared {
             id: ClientId::new(config.id.as_str())?,
             secret: Secret::new(config.secret.expose())?,
             offer: ArcSwap::from_pointee(Offer::new(&config.services, &Offer::default())?),
             offered: tokio::sync::watch::Sender::new(()),
             on_session,
-            remote_tls: TlsConnector::new(&TlsClientOptions {
-                trust,
-                alpn,
-                // Without it a TLS 1.2 link could not be bound to its channel.
-                require_extended_master_secret: true,
-                ..TlsClientOptions::default()
-            })?,
+            dialler,
+            ways: Ways::new(&config, before.as_ref().map(|before| &before.remote)),
             local_tls: ArcSwap::from_pointee(local_tls(&config.services)?),
             started: Instant::now(),
             stopping: Shutdown::new(),
@@ -251,6 +259,7 @@ impl Client {
             let _ = handle.spawn(move || async move { Agent::install(shared) });
         }
         keep::start(&shared, workers.handles());
+        ways::start(&shared, workers.handles());
         Ok(Self { shared, workers })
     }
 
@@ -368,6 +377,36 @@ impl Observer {
     }
 }
 
+fn dialler(config: &config::Client, trust: Trust) -> Result<Dialler, TlsConfigError> {
+    let tls = TlsClientOptions {
+        trust,
+        alpn: vec![tunnel::ALPN.to_vec(), b"http/1.1".to_vec()],
+        // Without it a TLS 1.2 link could not be bound to its channel.
+        require_extended_master_secret: true,
+        ..TlsClientOptions::default()
+    };
+    let silence = config.timeout.clamp(Duration::from_secs(1), MOST_SILENCE);
+    // Where there is another way, one that is blocked must show soon.
+    let keep_alive = if config.choose {
+        Duration::from_secs(1)
+    } else {
+        silence / 3
+    };
+    Ok(Dialler {
+        tls: TlsConnector::new(&tls)?,
+        kcp: config.kcp,
+        quic: quic::ClientConfig {
+            tls,
+            transport: link::quic::client_transport(
+                config.bbr,
+                silence,
+                keep_alive.min(silence / 3),
+            ),
+            ..quic::ClientConfig::default()
+        },
+    })
+}
+
 /// One TLS side for each set of authorities that services name, made now so that a file that cannot be used is known now.
 fn local_tls(
     services: &[Service],
@@ -403,6 +442,11 @@ impl Shared {
         status.uptime = self.started.elapsed();
         status.stopping = self.stopping.is_triggered();
         status.links = self.links_up.load(Relaxed);
+        if let Some(ways) = &self.ways {
+            status.ways = ways.status();
+            status.moves = ways.moves();
+            status.server = Some(ways.current().to_string());
+        }
         status.visits = (
             self.visits_total.load(Relaxed),
             self.visits_failed_total.load(Relaxed),
@@ -423,6 +467,7 @@ impl Agent {
             shared,
             links: RefCell::default(),
             answers: RefCell::default(),
+            watched: RefCell::default(),
         });
         AGENT.with_borrow_mut(|current| *current = Some(agent));
     }
@@ -486,5 +531,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 
 /// How many declarations a process may be ahead of what it has left for the next.
 const GENERATIONS: u32 = 100_000;
+/// Silence after which a QUIC link is given up; less where `remoteTimeout` is less.
+const MOST_SILENCE: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(10);
 const LAST_WORDS: Duration = Duration::from_secs(1);

@@ -9,7 +9,7 @@ use std::{
 };
 
 use config::{Remote, Scheme};
-use link::{Handler, HandshakeFailure, Link, LinkEnd, LinkOptions, Side, Stream};
+use link::{Handler, HandshakeFailure, Link, LinkEnd, LinkOptions, Side, Stream, Transport};
 use net::WorkerHandle;
 use tokio::sync::Notify;
 use tunnel::{
@@ -24,6 +24,7 @@ use crate::{
     declare,
     dial::{DialError, dial},
     local,
+    ways::{Watched, Ways},
 };
 
 /// Starts the first link's loop; the others follow when the server has said how many it wants.
@@ -85,6 +86,8 @@ async fn keep(agent: Rc<Agent>, workers: Arc<[WorkerHandle]>, number: u32) {
     let mut backoff = Backoff::new(shared.config.reconnect_delay);
     let mut attempts = 0_usize;
     let mut ever_up = false;
+    // A link that another is to take the place of.
+    let mut leaving = None;
     loop {
         let (remote, made) = make(&agent, attempts).await;
         let pause = match made {
@@ -97,8 +100,16 @@ async fn keep(agent: Rc<Agent>, workers: Arc<[WorkerHandle]>, number: u32) {
                         .for_each(|next| spawn(shared, &workers, next));
                 }
                 let began = Instant::now();
-                let drained = run(&agent, stream, &established, &remote).await;
+                let over = run(&agent, stream, &established, &remote, leaving.take()).await;
                 let lived = began.elapsed();
+                let drained = match over {
+                    Over::Moved(link) => {
+                        leaving = Some(link);
+                        continue;
+                    }
+                    Over::Drained => true,
+                    Over::Ended => false,
+                };
                 if lived > GOOD {
                     backoff.reset();
                 }
@@ -137,6 +148,11 @@ async fn keep(agent: Rc<Agent>, workers: Arc<[WorkerHandle]>, number: u32) {
                         Duration::ZERO
                     }
                 } else {
+                    let elsewhere = shared.ways.as_ref().filter(|_| code.is_none());
+                    if elsewhere.is_some_and(|ways| ways.failed(&remote)) {
+                        tracing::warn!(server = %remote, link = number, %error, "no link; another way is tried");
+                        continue;
+                    }
                     let wait = error.rejected().and_then(|rejection| rejection.retry_after);
                     let wait = wait.unwrap_or_default();
                     let pause = match code {
@@ -163,7 +179,7 @@ fn links_wanted(shared: &Shared, established: &ClientEstablished) -> u32 {
     u32::from(wanted.clamp(1, grant.max_links.max(1)))
 }
 
-type Made = Result<(net::Stream, ClientEstablished), NoLink>;
+type Made = Result<(Transport, ClientEstablished), NoLink>;
 
 /// Dials and shakes hands. Joins the session if there is one; a new one begins with the declaration of the services.
 async fn make(agent: &Rc<Agent>, attempts: usize) -> (Remote, Made) {
@@ -172,9 +188,10 @@ async fn make(agent: &Rc<Agent>, attempts: usize) -> (Remote, Made) {
     let current = session
         .clone()
         .filter(|_| shared.links_up.load(Relaxed) > 0 || attempts == 0);
-    let remote = match &current {
-        Some(current) => current.remote.clone(),
-        None => match choose(shared, attempts).await {
+    let remote = match (&shared.ways, &current) {
+        (Some(ways), _) => ways.current(),
+        (None, Some(current)) => current.remote.clone(),
+        (None, None) => match choose(shared, attempts).await {
             Ok(remote) => remote,
             Err(error) => {
                 let nowhere = Remote {
@@ -189,10 +206,16 @@ async fn make(agent: &Rc<Agent>, attempts: usize) -> (Remote, Made) {
     };
     let join = session
         .as_ref()
-        .filter(|known| known.remote == remote)
+        .filter(|known| known.remote == remote || shared.ways.is_some())
         .map(|known| known.id);
     let attempt = async {
-        let stream = dial(&remote, &shared.remote_tls, shared.config.kcp).await?;
+        let dialling = dial(&remote, &shared.dialler);
+        let stream = match Ways::patience(&remote).filter(|_| shared.ways.is_some()) {
+            Some(patience) => tokio::time::timeout(patience, dialling)
+                .await
+                .map_err(|_| DialError::Timeout)??,
+            None => dialling.await?,
+        };
         let binding = match stream.channel_binding(EXPORTER_LABEL) {
             Some(exported) if binds(shared, &remote) => ChannelBinding::TlsExporter(exported),
             _ => ChannelBinding::None,
@@ -213,6 +236,9 @@ async fn make(agent: &Rc<Agent>, attempts: usize) -> (Remote, Made) {
         Err(_) => Err(DialError::Timeout.into()),
     };
     if let Ok((_, established)) = &made {
+        if let Some(ways) = &shared.ways {
+            ways.worked(&remote);
+        }
         *session = Some(Current {
             id: established.grant.session,
             remote: remote.clone(),
@@ -232,7 +258,8 @@ async fn make(agent: &Rc<Agent>, attempts: usize) -> (Remote, Made) {
 /// Whether the handshake is tied to the encrypted channel. Something between client and server may end TLS for WebSockets, which is what
 /// they are for; that is safe only where the certificate was checked.
 fn binds(shared: &Shared, remote: &Remote) -> bool {
-    matches!(remote.scheme, Scheme::Tls | Scheme::Kcp) || shared.config.trust.insecure
+    matches!(remote.scheme, Scheme::Tls | Scheme::Kcp | Scheme::Quic)
+        || shared.config.trust.insecure
 }
 
 /// A secret that nobody chose is known to no server, and one whose certificate was checked is known without it.
@@ -252,6 +279,7 @@ fn transport(scheme: Scheme) -> TransportKind {
         Scheme::Ws => TransportKind::Ws,
         Scheme::Wss => TransportKind::Wss,
         Scheme::Kcp => TransportKind::Kcp,
+        Scheme::Quic => TransportKind::Quic,
     }
 }
 
@@ -261,7 +289,7 @@ async fn choose(shared: &Shared, attempts: usize) -> Result<Remote, NoLink> {
     let Some(url) = &shared.config.remote_api else {
         return Ok(remotes[attempts % remotes.len()].clone());
     };
-    let asked = net::fetch(url, None, &shared.remote_tls);
+    let asked = net::fetch(url, None, &shared.dialler.tls);
     let answer = match tokio::time::timeout(shared.config.timeout, asked).await {
         Ok(answer) => answer.map_err(|error| NoLink::Api(error.to_string())),
         Err(_) => Err(NoLink::Api("no answer in time".to_owned())),
@@ -295,13 +323,51 @@ fn parse_remote(answer: &net::Answer) -> Result<Remote, NoLink> {
         .map_err(|error| NoLink::Api(format!("{text:?} is not a server's address: {error}")))
 }
 
-/// Runs the link until it ends; returns whether the server asked to move, with the link still finishing its visits.
+/// How a link's time ended.
+enum Over {
+    Ended,
+    /// The server asked to move, and the link still finishes its visits.
+    Drained,
+    /// Links go another way; this one goes on until another has taken its place.
+    Moved(Leaving),
+}
+
+/// A link whose place another takes.
+struct Leaving {
+    link: Link,
+    number: u16,
+}
+
+impl Leaving {
+    /// Its visits end there; no more are to come. It is told to the server on both links: the old one may not be heard any more.
+    fn end(self, successor: &Link) {
+        if let Ok(message) = ControlMessage::LeaveLink(self.number).encode() {
+            successor.send_control(&message);
+        }
+        if let Ok(message) = ControlMessage::Leave.encode() {
+            self.link.send_control(&message);
+        }
+        tokio::task::spawn_local(close_later(self.link, DRAIN + OVERTIME));
+    }
+}
+
+/// Closes the link after `patience`, unless it has ended.
+async fn close_later(link: Link, patience: Duration) {
+    let deadline = Instant::now() + patience;
+    while link.is_open() && Instant::now() < deadline {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    link.close();
+}
+
+/// Runs the link until its time is over.
 async fn run(
     agent: &Rc<Agent>,
-    stream: net::Stream,
+    stream: Transport,
     established: &ClientEstablished,
     remote: &Remote,
-) -> bool {
+    leaving: Option<Leaving>,
+) -> Over {
     let shared = &agent.shared;
     let grant = &established.grant;
     let keep_alive = grant
@@ -329,6 +395,13 @@ async fn run(
     });
     let (link, driver) = Link::start(stream, &options, Rc::clone(&handler) as Rc<dyn Handler>);
     agent.links.borrow_mut().push(link.clone());
+    if shared.ways.is_some() {
+        let watched = Watched::new(link.clone(), remote.clone());
+        agent.watched.borrow_mut().push(watched);
+    }
+    if let Some(leaving) = leaving {
+        leaving.end(&link);
+    }
     let links = shared.links_up.fetch_add(1, Relaxed) + 1;
     shared.links_open.fetch_add(1, Relaxed);
     tracing::info!(server = %remote, link = grant.link_number, links, proved = established.server_proved, "connected");
@@ -347,6 +420,7 @@ async fn run(
         tokio::task::spawn_local(async move {
             let end = driver.await;
             agent.links.borrow_mut().retain(|other| !other.is(&link));
+            agent.watched.borrow_mut().retain(|other| !other.is(&link));
             agent.shared.links_open.fetch_sub(1, Relaxed);
             // Once: the server may have asked to replace it and closed it in one go.
             if counted.replace(false) {
@@ -361,6 +435,12 @@ async fn run(
                 }
             }
         })
+    };
+    let elsewhere = async {
+        match &shared.ways {
+            Some(ways) => ways.left(remote).await,
+            None => std::future::pending().await,
+        }
     };
     let redeclare = async {
         // Any link may say it for the session; the same set again changes nothing.
@@ -379,17 +459,17 @@ async fn run(
             }
             // Its visits end in peace. Visitors that the server had accepted may still come, so it is the server that closes the link.
             let patience = handler.deadline.get().min(DRAIN) + OVERTIME;
-            tokio::task::spawn_local(async move {
-                let deadline = Instant::now() + patience;
-                while link.is_open() && Instant::now() < deadline {
-                    tokio::time::sleep(Duration::from_millis(50)).await;
-                }
-                link.close();
-            });
-            true
+            tokio::task::spawn_local(close_later(link.clone(), patience));
+            Over::Drained
         }
-        _ = running => false,
-        () = redeclare => false,
+        _ = running => Over::Ended,
+        () = elsewhere => {
+            if counted.replace(false) {
+                shared.links_up.fetch_sub(1, Relaxed);
+            }
+            Over::Moved(Leaving { link: link.clone(), number: grant.link_number })
+        }
+        () = redeclare => Over::Ended,
     }
 }
 
@@ -454,7 +534,7 @@ impl Server {
                 tracing::info!(server = %self.remote, code = %goodbye.code, message = %goodbye.message, "the server says goodbye");
                 link.close();
             }
-            ControlMessage::Services(_) | ControlMessage::Leave => {}
+            ControlMessage::Services(_) | ControlMessage::Leave | ControlMessage::LeaveLink(_) => {}
         }
     }
 

@@ -12,6 +12,7 @@
 
 mod agent;
 mod backoff;
+mod choice;
 mod declare;
 mod dial;
 mod host;
@@ -20,8 +21,10 @@ mod local;
 mod pages;
 mod reload;
 mod udp;
+mod ways;
 
 pub use agent::{Client, ClientError, Handoff, NoHandoff, Observer, OnSession, Status};
 pub use dial::DialError;
 pub use pages::status_page;
 pub use reload::{Difference, compare};
+pub use ways::WayStatus;

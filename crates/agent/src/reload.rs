@@ -42,6 +42,8 @@ pub fn compare(old: &config::Client, new: &config::Client) -> Difference {
         ("id", old.id != new.id),
         ("secret", secret),
         ("remote", old.remotes != new.remotes),
+        ("remoteChoice", old.choose != new.choose),
+        ("bbr", old.bbr != new.bbr),
         ("remoteAPI", old.remote_api != new.remote_api),
         ("remoteCert", old.trust != new.trust),
         ("remoteConnections", old.links != new.links),

@@ -1,11 +1,10 @@
-//! One visitor of a UDP service: datagrams on the stream, each with a two-byte length before it, to and from a socket of its own, so
+//! One visitor of a UDP service: the stream's datagrams, to and from a socket of its own, so
 //! that the service can tell visitors apart by port.
 
 use std::{cell::RefCell, io, net::SocketAddr};
 
 use link::Stream;
 use net::UdpSocket;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tunnel::ResetReason;
 
 /// Ends when the server ends the stream (it keeps the idle time) or the socket fails for good.
@@ -17,13 +16,11 @@ pub(crate) async fn serve(host: &str, port: u16, stream: Stream) {
             return stream.reset(ResetReason::Unreachable);
         }
     };
-    let (mut from_link, mut to_link) = tokio::io::split(stream);
+    let (mut from_link, mut to_link) = stream.datagrams();
     let inward = async {
         let mut datagram = Vec::new();
         loop {
-            let length = usize::from(from_link.read_u16().await?);
-            datagram.resize(length, 0);
-            from_link.read_exact(&mut datagram).await?;
+            from_link.receive(&mut datagram).await?;
             // Refused or too large for the path: lost, as datagrams are.
             let _ = socket.send(&datagram).await;
         }
@@ -31,8 +28,8 @@ pub(crate) async fn serve(host: &str, port: u16, stream: Stream) {
     let outward = async {
         loop {
             socket.readable().await?;
-            if let Some(framed) = receive(&socket)? {
-                to_link.write_all(&framed).await?;
+            if let Some(datagram) = receive(&socket)? {
+                to_link.send(&datagram).await?;
             }
         }
     };
@@ -50,13 +47,10 @@ pub(crate) async fn serve(host: &str, port: u16, stream: Stream) {
     }
 }
 
-/// A datagram behind its length, if there is one. Read into a buffer that all visitors share: an idle one holds none.
+/// A datagram, if there is one. Read into a buffer that all visitors share: an idle one holds none.
 fn receive(socket: &UdpSocket) -> io::Result<Option<Vec<u8>>> {
     SCRATCH.with_borrow_mut(|scratch| match socket.try_recv(scratch) {
-        Ok(length) => {
-            let head = u16::try_from(length).unwrap_or(u16::MAX).to_be_bytes();
-            Ok(Some([&head, &scratch[..length]].concat()))
-        }
+        Ok(length) => Ok(Some(scratch[..length].to_vec())),
         // Nothing yet; or the service is not there now, and may come back.
         Err(error)
             if matches!(

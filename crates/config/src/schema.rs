@@ -108,7 +108,7 @@ fn kind(kind: Kind, definitions: &mut Map<String, Value>) -> Value {
             { "type": ["string", "number"] },
             { "type": "object", "properties": { "file": { "type": "string" } }, "required": ["file"], "additionalProperties": false },
         ]}),
-        Kind::Remote => text("^(tcp|tls|ws|wss|quic|kcp)://"),
+        Kind::Remote => text("^(tcp|tls|ws|wss|quic|kcp|auto)://"),
         Kind::Local => text("^((http|https|tcp|udp)://|unix:|builtin:(demo|status)$)"),
         Kind::Url => text("^https?://"),
         // A word such as 1.2 is a number to YAML.

@@ -301,9 +301,18 @@ pub(crate) fn header_name(text: &str) -> Parsed<String> {
     Ok(text.to_ascii_lowercase())
 }
 
-/// A server's address. `Ok(None)`: a transport that this build does not have.
-pub(crate) fn remote(text: &str) -> Parsed<Option<Remote>> {
-    const EXAMPLE: &str = "write tls://HOST:PORT, kcp://HOST:PORT, tcp://HOST:PORT, wss://HOST:PORT/PATH or ws://HOST:PORT/PATH";
+/// A server's address.
+#[derive(Debug, Clone)]
+pub(crate) enum Way {
+    /// By one transport.
+    One(Remote),
+    /// By whichever of several transports is best: `auto://`.
+    Best(Vec<Remote>),
+}
+
+/// A server's address.
+pub(crate) fn remote(text: &str) -> Parsed<Way> {
+    const EXAMPLE: &str = "write auto://HOST:PORT, quic://HOST:PORT, tls://HOST:PORT, kcp://HOST:PORT, tcp://HOST:PORT, wss://HOST:PORT/PATH or ws://HOST:PORT/PATH";
     let (scheme, rest) = text
         .split_once("://")
         .ok_or(ValueError::NoScheme(EXAMPLE))?;
@@ -313,35 +322,55 @@ pub(crate) fn remote(text: &str) -> Parsed<Option<Remote>> {
         "tls" => Some((Scheme::Tls, 443)),
         "wss" => Some((Scheme::Wss, 443)),
         "kcp" => Some((Scheme::Kcp, 29_900)),
-        "quic" => None,
+        "quic" => Some((Scheme::Quic, 443)),
+        "auto" => None,
         _ => return Err(ValueError::UnknownScheme(scheme.into(), EXAMPLE)),
     };
     let (host, port, path) = authority(rest)?;
     let Some((scheme, default_port)) = scheme else {
-        return Ok(None);
+        let ways = AUTO.map(|scheme| plain_remote(scheme, host.clone(), port.unwrap_or(443), path));
+        return Ok(Way::Best(ways.into_iter().collect::<Parsed<_>>()?));
     };
-    let has_path = matches!(scheme, Scheme::Ws | Scheme::Wss);
-    if !has_path && !matches!(path, "" | "/") {
-        return Err(ValueError::UnwantedPath);
-    }
-    // RFC 3986 §3.3: what is outside printable ASCII, and the fragment, cannot be in a request line.
-    if path.bytes().any(|b| !b.is_ascii_graphic() || b == b'#') {
-        return Err(ValueError::UnwantedPath);
-    }
-    let path = if path.starts_with('/') {
-        path.to_string()
+    let path = if matches!(scheme, Scheme::Ws | Scheme::Wss) {
+        // RFC 3986 §3.3: what is outside printable ASCII, and the fragment, cannot be in a request line.
+        if path.bytes().any(|b| !b.is_ascii_graphic() || b == b'#') {
+            return Err(ValueError::UnwantedPath);
+        }
+        if path.starts_with('/') {
+            path.to_owned()
+        } else {
+            format!("/{path}")
+        }
     } else {
-        format!("/{path}")
+        return plain_remote(scheme, host, port.unwrap_or(default_port), path).map(Way::One);
     };
     match port.unwrap_or(default_port) {
         0 => Err(ValueError::NotPort),
-        port => Ok(Some(Remote {
+        port => Ok(Way::One(Remote {
             scheme,
             host,
             port,
             path,
         })),
     }
+}
+
+/// What `auto://` stands for, all on one port number; the order says which is taken when all are alike.
+const AUTO: [Scheme; 3] = [Scheme::Quic, Scheme::Tls, Scheme::Wss];
+
+fn plain_remote(scheme: Scheme, host: String, port: u16, path: &str) -> Parsed<Remote> {
+    if !matches!(path, "" | "/") {
+        return Err(ValueError::UnwantedPath);
+    }
+    if port == 0 {
+        return Err(ValueError::NotPort);
+    }
+    Ok(Remote {
+        scheme,
+        host,
+        port,
+        path: "/".to_owned(),
+    })
 }
 
 /// Why a text is not a server's address.
@@ -354,8 +383,8 @@ impl std::str::FromStr for Remote {
 
     fn from_str(text: &str) -> Result<Self, BadRemote> {
         match remote(text) {
-            Ok(Some(remote)) => Ok(remote),
-            Ok(None) => Err(BadRemote("this build has no such transport".to_owned())),
+            Ok(Way::One(remote)) => Ok(remote),
+            Ok(Way::Best(_)) => Err(BadRemote("auto:// is no single transport".to_owned())),
             Err(error) => Err(BadRemote(error.to_string())),
         }
     }

@@ -168,20 +168,29 @@ fn passwords_in_addresses_are_refused_and_not_repeated() {
 }
 
 #[test]
-fn transports_of_other_builds_are_left_out() {
-    let line = "-local builtin:demo -id a -secret s -remote quic://h:1 -remote tcp://h:1";
+fn auto_stands_for_several_ways_to_one_server() {
+    let line = "-local builtin:demo -id a -secret s -remote quic://h -remote tcp://h:1";
     let client = World::default().client_flags(line).expect("it loads");
-    assert_eq!((client.remotes.len(), client.warnings.len()), (1, 1));
-    assert!(
-        client.warnings[0]
-            .text
-            .contains("`quic://h:1` is not in this build"),
-        "{:?}",
-        client.warnings
-    );
+    let texts: Vec<String> = client.remotes.iter().map(ToString::to_string).collect();
+    assert_eq!(texts, ["quic://h:443", "tcp://h:1"]);
+    assert!(!client.choose, "in order, unless asked for");
+    let best = format!("{line} -remoteChoice best");
+    let client = World::default().client_flags(&best).expect("it loads");
+    assert!(client.choose && client.remotes.len() == 2);
+    let line = "-local builtin:demo -id a -secret s -remote auto://[::1]:444 -remote kcp://h";
+    let client = World::default().client_flags(line).expect("it loads");
+    let texts: Vec<String> = client.remotes.iter().map(ToString::to_string).collect();
+    let ways = [
+        "quic://[::1]:444",
+        "tls://[::1]:444",
+        "wss://[::1]:444",
+        "kcp://h:29900",
+    ];
+    assert_eq!(texts, ways);
+    assert!(client.choose);
     refused(
-        World::default().client_flags("-local builtin:demo -id a -secret s -remote quic://h"),
-        &["none of the servers"],
+        World::default().client_flags("-local builtin:demo -id a -secret s -remote auto://h/x"),
+        &["auto://h/x"],
     );
     refused(
         World::default().client_flags("-local builtin:demo -id a -secret s"),

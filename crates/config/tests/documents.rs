@@ -577,7 +577,7 @@ fn value(kind: Kind) -> String {
         Kind::Regex => "regular expression".into(),
         Kind::PortRange => "port or FIRST-LAST, 1 to 65535".into(),
         Kind::Port => "port, 1 to 65535".into(),
-        Kind::Remote => "tcp://, tls://, ws:// or wss:// address".into(),
+        Kind::Remote => "auto://, quic://, tls://, tcp://, wss://, ws:// or kcp:// address".into(),
         Kind::Local => "address of a service".into(),
         Kind::Network => "IP address or network".into(),
         Kind::Choice(words) => words.join(", "),

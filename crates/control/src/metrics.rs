@@ -157,6 +157,9 @@ fn of_client(out: &mut Exposition, status: &Status) {
         "Visits whose service could not be reached.",
         failed,
     );
+    if !status.ways.is_empty() {
+        of_ways(out, status);
+    }
     let mut services: BTreeMap<&str, bool> = BTreeMap::new();
     for (name, _, outcome) in &status.services {
         *services.entry(name).or_insert(true) &= status.links > 0 && outcome.is_ok();
@@ -169,6 +172,44 @@ fn of_client(out: &mut Exposition, status: &Status) {
     for (service, is_up) in services {
         up.sample(&[("service", service)], u8::from(is_up));
     }
+}
+
+fn of_ways(out: &mut Exposition, status: &Status) {
+    out.single(
+        "gt_way_moves_total",
+        "counter",
+        "Times that the links went another way to the server.",
+        status.moves,
+    );
+    let mut family = |name: &str, help: &str, value: &dyn Fn(&agent::WayStatus) -> Option<f64>| {
+        let family = out.family(name, "gauge", help);
+        for way in &status.ways {
+            if let Some(value) = value(way) {
+                family.sample(&[("way", &way.remote)], value);
+            }
+        }
+    };
+    let flag = |flag: bool| f64::from(u8::from(flag));
+    family(
+        "gt_way_in_use",
+        "1 for the way that links go, else 0.",
+        &|way| Some(flag(way.in_use)),
+    );
+    family(
+        "gt_way_works",
+        "1 when the way works, 0 when it does not; absent before it was tried.",
+        &|way| way.works.map(flag),
+    );
+    family(
+        "gt_way_rtt_seconds",
+        "Round-trip time of the way.",
+        &|way| way.rtt.map(|rtt| rtt.as_secs_f64()),
+    );
+    family(
+        "gt_way_loss",
+        "Share of packets that the way loses, where its transport tells.",
+        &|way| way.loss,
+    );
 }
 
 fn of_process(out: &mut Exposition) {
@@ -239,6 +280,7 @@ mod tests {
             client: "shared".into(),
             links: 2,
             kcp_links: Vec::new(),
+            quic_links: Vec::new(),
             services: vec![ServiceSnapshot {
                 name: service.into(),
                 kind: "http".into(),

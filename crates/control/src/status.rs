@@ -136,6 +136,7 @@ struct Session<'a> {
     client: &'a str,
     links: u32,
     kcp_links: Vec<KcpLink>,
+    quic_links: Vec<QuicLink>,
     services: Vec<Service<'a>>,
 }
 
@@ -167,6 +168,32 @@ impl From<&server::KcpLinkSnapshot> for KcpLink {
 }
 
 #[derive(Serialize)]
+struct QuicLink {
+    number: u16,
+    rtt_seconds: f64,
+    /// 0 to 1.
+    loss: f64,
+    sent: u64,
+    received: u64,
+    lost: u64,
+    congestion_window: u64,
+}
+
+impl From<&server::QuicLinkSnapshot> for QuicLink {
+    fn from(link: &server::QuicLinkSnapshot) -> Self {
+        Self {
+            number: link.number,
+            rtt_seconds: link.rtt.as_secs_f64(),
+            loss: link.loss,
+            sent: link.sent,
+            received: link.received,
+            lost: link.lost,
+            congestion_window: link.congestion_window,
+        }
+    }
+}
+
+#[derive(Serialize)]
 struct Service<'a> {
     name: &'a str,
     kind: &'a str,
@@ -193,6 +220,7 @@ impl<'a> ServerStatus<'a> {
             client: &session.client,
             links: session.links,
             kcp_links: session.kcp_links.iter().map(KcpLink::from).collect(),
+            quic_links: session.quic_links.iter().map(QuicLink::from).collect(),
             services: session.services.iter().map(Service::new).collect(),
         });
         Self {
@@ -233,9 +261,39 @@ struct ClientStatus<'a> {
     stopping: bool,
     server: Option<&'a str>,
     links: u32,
+    /// Empty where there is one way only.
+    ways: Vec<Way<'a>>,
+    moves_total: u64,
     visits_total: u64,
     visits_failed_total: u64,
     services: Vec<Offered<'a>>,
+}
+
+/// A way to the server, where the client keeps the best of several.
+#[derive(Serialize)]
+struct Way<'a> {
+    remote: &'a str,
+    in_use: bool,
+    /// `null` before it was tried.
+    works: Option<bool>,
+    rtt_seconds: Option<f64>,
+    /// 0 to 1; `null` where the transport does not tell.
+    loss: Option<f64>,
+    /// When it was busy, of late.
+    bytes_per_second: Option<f64>,
+}
+
+impl<'a> From<&'a agent::WayStatus> for Way<'a> {
+    fn from(way: &'a agent::WayStatus) -> Self {
+        Self {
+            remote: &way.remote,
+            in_use: way.in_use,
+            works: way.works,
+            rtt_seconds: way.rtt.map(|rtt| rtt.as_secs_f64()),
+            loss: way.loss,
+            bytes_per_second: way.goodput,
+        }
+    }
 }
 
 /// A service at its client.
@@ -266,6 +324,8 @@ impl<'a> ClientStatus<'a> {
             stopping: status.stopping,
             server: status.server.as_deref(),
             links: status.links,
+            ways: status.ways.iter().map(Way::from).collect(),
+            moves_total: status.moves,
             visits_total: status.visits.0,
             visits_failed_total: status.visits.1,
             services: services.collect(),

@@ -53,6 +53,9 @@ pub enum LinkEnd {
     /// No sign of life.
     #[error("{0}")]
     Dead(#[from] mux::Dead),
+    /// The QUIC connection timed out, or the peer does not know it any more.
+    #[error("the connection was lost: {0}")]
+    Lost(quinn::ConnectionError),
     /// The transport did not take what it should for too long after closing.
     #[error("the connection did not drain within {0:?}")]
     Stuck(Duration),

@@ -1,4 +1,4 @@
-//! Drives the relay protocol's handshakes (`tunnel`) over a transport. Bounds on time are the caller's.
+//! Drives the relay protocol's handshakes (`tunnel`) over a transport, of whichever kind. Bounds on time are the caller's.
 
 use std::io;
 
@@ -7,6 +7,8 @@ use tunnel::{
     AuthRequest, ClientEstablished, ClientHandshake, HandshakeError, ServerEstablished,
     ServerHandshake, ServerStep,
 };
+
+use crate::transport::Transport;
 
 /// Why no link came to be.
 #[derive(Debug, thiserror::Error)]
@@ -21,9 +23,9 @@ pub enum HandshakeFailure {
 
 /// The client's part, from the magic to the server's acceptance. The stream that comes back continues where the handshake ended.
 pub async fn connect(
-    mut stream: net::Stream,
+    mut stream: Transport,
     mut machine: ClientHandshake,
-) -> Result<(net::Stream, ClientEstablished), HandshakeFailure> {
+) -> Result<(Transport, ClientEstablished), HandshakeFailure> {
     let mut unread = Vec::new();
     let established = run(
         &mut stream,
@@ -32,20 +34,20 @@ pub async fn connect(
         ClientHandshake::established,
     )
     .await?;
-    Ok((stream.with_prefix(unread), established))
+    Ok((stream.with_unread(unread), established))
 }
 
 /// The server's part: first [`Accepting::request`], then [`Accepting::answer`].
 #[derive(Debug)]
 pub struct Accepting {
-    stream: net::Stream,
+    stream: Transport,
     machine: ServerHandshake,
     unread: Vec<u8>,
 }
 
 impl Accepting {
     /// Begins on a transport of which nothing, or nothing that was not put back in front, has been read.
-    pub fn new(stream: net::Stream, machine: ServerHandshake) -> Self {
+    pub fn new(stream: Transport, machine: ServerHandshake) -> Self {
         Self {
             stream,
             machine,
@@ -75,7 +77,7 @@ impl Accepting {
     pub async fn answer(
         mut self,
         answer: impl FnOnce(&mut ServerHandshake) -> Result<(), HandshakeError>,
-    ) -> Result<(net::Stream, ServerEstablished), HandshakeFailure> {
+    ) -> Result<(Transport, ServerEstablished), HandshakeFailure> {
         let answered = answer(&mut self.machine);
         send(&mut self.stream, self.machine.output()).await?;
         if let Err(error) = answered {
@@ -89,7 +91,7 @@ impl Accepting {
             ServerHandshake::established,
         )
         .await?;
-        Ok((self.stream.with_prefix(self.unread), established))
+        Ok((self.stream.with_unread(self.unread), established))
     }
 }
 
@@ -120,7 +122,7 @@ impl Machine for ServerHandshake {
 
 /// Moves bytes until `done` has an answer; what the machine did not take stays in `unread`.
 async fn run<M: Machine, T>(
-    stream: &mut net::Stream,
+    stream: &mut Transport,
     machine: &mut M,
     unread: &mut Vec<u8>,
     mut done: impl FnMut(&mut M) -> Option<T>,
@@ -154,7 +156,7 @@ async fn run<M: Machine, T>(
     }
 }
 
-async fn send(stream: &mut net::Stream, bytes: Vec<u8>) -> io::Result<()> {
+async fn send(stream: &mut Transport, bytes: Vec<u8>) -> io::Result<()> {
     if bytes.is_empty() {
         return Ok(());
     }
@@ -163,7 +165,7 @@ async fn send(stream: &mut net::Stream, bytes: Vec<u8>) -> io::Result<()> {
 }
 
 /// Ends the connection so that the last words arrive: what the peer still sends is read for a moment.
-async fn close(stream: &mut net::Stream) {
+async fn close(stream: &mut Transport) {
     let drain = async {
         let _ = stream.shutdown().await;
         let mut ignored = [0; 1024];

@@ -1,15 +1,25 @@
-//! A link's handle, for those on its worker thread who open streams on it.
+//! A link's handle, for those on its worker thread who open streams on it. What carries the streams is one of two: gt's multiplexer over a
+//! byte transport (`framed`), or QUIC (`quic`). Nothing above can tell.
 
-use std::{cell::RefCell, rc::Rc, sync::Arc, time::Duration};
+use std::{
+    future::Future,
+    pin::Pin,
+    rc::Rc,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
 
-use mux::{Config, Mux, OpenError, Side};
+use mux::{Config, OpenError, Side};
 
 use crate::{
-    driver::Driver,
+    end::LinkEnd,
+    framed::{self, Framed},
     join::{Join, JoinOptions},
     pace::Traffic,
-    state::{Shared, State},
+    quic,
     stream::Stream,
+    transport::{self, Transport},
 };
 
 /// Told what the peer does. Called on the link's task: return at once, spawn what takes time.
@@ -25,7 +35,8 @@ pub trait Handler {
 pub struct LinkOptions {
     /// Which end this is.
     pub side: Side,
-    /// Windows and limits, as the handshake agreed.
+    /// Windows and limits, as the handshake agreed. Of these, QUIC uses `max_streams`: its windows and keep-alive are set where its
+    /// endpoint is made.
     pub config: Config,
     /// How often idle streams are looked for.
     pub sweep_every: Duration,
@@ -33,8 +44,12 @@ pub struct LinkOptions {
 
 /// A handle on one link; cheap to clone, stays on its thread.
 #[derive(Clone)]
-pub struct Link {
-    shared: Rc<Shared>,
+pub struct Link(Kind);
+
+#[derive(Clone)]
+enum Kind {
+    Framed(Framed),
+    Quic(quic::Link),
 }
 
 impl std::fmt::Debug for Link {
@@ -46,24 +61,36 @@ impl std::fmt::Debug for Link {
 impl Link {
     /// A link over a transport whose handshake is done, and the driver that must be spawned.
     pub fn start(
-        transport: net::Stream,
+        transport: Transport,
         options: &LinkOptions,
         handler: Rc<dyn Handler>,
     ) -> (Self, Driver) {
-        let mux = Mux::new(options.side, options.config, Duration::ZERO);
-        let shared = Rc::new(Shared {
-            state: RefCell::new(State::new(mux)),
-        });
-        let driver = Driver::new(Rc::clone(&shared), handler, transport, options.sweep_every);
-        (Self { shared }, driver)
+        match transport.into_kind() {
+            transport::Kind::Bytes(stream) => {
+                let (link, driver) = Framed::start(stream, options, handler);
+                let driver = Driver(Work::Framed(Box::new(driver)));
+                (Self(Kind::Framed(link)), driver)
+            }
+            transport::Kind::Quic(control) => {
+                let (link, driver) = quic::Link::start(*control, options, handler);
+                (Self(Kind::Quic(link)), Driver(Work::Quic(driver)))
+            }
+        }
     }
 
-    pub(crate) fn from_shared(shared: Rc<Shared>) -> Self {
-        Self { shared }
+    pub(crate) fn framed(shared: Rc<framed::Shared>) -> Self {
+        Self(Kind::Framed(Framed::from_shared(shared)))
+    }
+
+    pub(crate) fn quic(link: quic::Link) -> Self {
+        Self(Kind::Quic(link))
     }
 
     /// Opens a stream and joins a socket to it. `first` was read from the socket already and goes before what it sends next; it rides
     /// with the header, so the peer needs no second read to start.
+    ///
+    /// # Errors
+    /// [`OpenError`] and the socket, when the link is about to end or has as many streams as it may.
     pub fn open(
         &self,
         header: &[u8],
@@ -71,93 +98,115 @@ impl Link {
         socket: net::Stream,
         options: JoinOptions,
     ) -> Result<Join, (net::Stream, OpenError)> {
-        let mut state = self.shared.state.borrow_mut();
-        if state.ended || state.closing {
-            return Err((socket, OpenError::TooManyStreams));
+        match &self.0 {
+            Kind::Framed(link) => link.open(header, first, socket, options).map(Join::from),
+            Kind::Quic(link) => link.open(header, first, socket, options).map(Join::from),
         }
-        state.refresh_clock();
-        let now = state.now;
-        let (key, taken) = match state.mux.open(header, &first, now) {
-            Ok(opened) => opened,
-            Err(error) => return Err((socket, error)),
-        };
-        let slot = state.add(key);
-        let tenths = state.tenths();
-        slot.borrow_mut().count_sent(taken, tenths);
-        let socket = if taken < first.len() {
-            socket.with_prefix(first[taken..].to_vec())
-        } else {
-            socket
-        };
-        state.wake_driver();
-        drop(state);
-        Ok(Join::new(Rc::clone(&self.shared), slot, socket, options))
     }
 
     /// Opens a stream to be read and written here.
+    ///
+    /// # Errors
+    /// As [`Link::open`].
     pub fn open_stream(
         &self,
         header: &[u8],
         traffic: Option<Arc<Traffic>>,
     ) -> Result<Stream, OpenError> {
-        let mut state = self.shared.state.borrow_mut();
-        if state.ended || state.closing {
-            return Err(OpenError::TooManyStreams);
+        match &self.0 {
+            Kind::Framed(link) => link.open_stream(header, traffic).map(Stream::from),
+            Kind::Quic(link) => link.open_stream(header, traffic).map(Stream::from),
         }
-        state.refresh_clock();
-        let now = state.now;
-        let (key, _) = state.mux.open(header, &[], now)?;
-        let slot = state.add(key);
-        slot.borrow_mut().traffic = traffic;
-        state.wake_driver();
-        drop(state);
-        Ok(Stream::new(Rc::clone(&self.shared), slot))
     }
 
     /// Sends a message to the peer's [`Handler::control`]: at most [`mux::MAX_PAYLOAD`] bytes.
     pub fn send_control(&self, message: &[u8]) {
-        let mut state = self.shared.state.borrow_mut();
-        state.mux.send_control(message);
-        state.wake_driver();
+        match &self.0 {
+            Kind::Framed(link) => link.send_control(message),
+            Kind::Quic(link) => link.send_control(message),
+        }
     }
 
     /// Ends the link after what waits has been sent; streams that are open are reset.
     pub fn close(&self) {
-        let mut state = self.shared.state.borrow_mut();
-        state.closing = true;
-        state.end_all();
-        state.wake_driver();
+        match &self.0 {
+            Kind::Framed(link) => link.close(),
+            Kind::Quic(link) => link.close(),
+        }
     }
 
     /// Whether streams can still be opened.
     #[must_use]
     pub fn is_open(&self) -> bool {
-        let state = self.shared.state.borrow();
-        !state.ended && !state.closing
+        match &self.0 {
+            Kind::Framed(link) => link.is_open(),
+            Kind::Quic(link) => link.is_open(),
+        }
     }
 
     /// Streams on the link.
     #[must_use]
     pub fn stream_count(&self) -> usize {
-        self.shared.state.borrow().mux.stream_count()
+        match &self.0 {
+            Kind::Framed(link) => link.stream_count(),
+            Kind::Quic(link) => link.stream_count(),
+        }
     }
 
     /// Smoothed round-trip time; zero until it was measured.
     #[must_use]
     pub fn round_trip(&self) -> Duration {
-        self.shared.state.borrow().mux.round_trip()
+        match &self.0 {
+            Kind::Framed(link) => link.round_trip(),
+            Kind::Quic(link) => link.round_trip(),
+        }
     }
 
-    /// Bytes sent and received on the transport, before encryption.
+    /// Bytes sent and received on the transport: before encryption on byte transports, of UDP payload on QUIC.
     #[must_use]
     pub fn bytes(&self) -> (u64, u64) {
-        let state = self.shared.state.borrow();
-        (state.sent_bytes, state.received_bytes)
+        match &self.0 {
+            Kind::Framed(link) => link.bytes(),
+            Kind::Quic(link) => link.bytes(),
+        }
+    }
+
+    /// Packets sent and packets lost, where the transport tells (QUIC).
+    #[must_use]
+    pub fn packets(&self) -> Option<(u64, u64)> {
+        match &self.0 {
+            Kind::Framed(_) => None,
+            Kind::Quic(link) => Some(link.packets()),
+        }
     }
 
     /// Whether both are the same link.
     #[must_use]
     pub fn is(&self, other: &Self) -> bool {
-        Rc::ptr_eq(&self.shared, &other.shared)
+        match (&self.0, &other.0) {
+            (Kind::Framed(one), Kind::Framed(other)) => one.is(other),
+            (Kind::Quic(one), Kind::Quic(other)) => one.is(other),
+            _ => false,
+        }
+    }
+}
+
+/// Moves the bytes of one link until it ends. Spawn it on the worker that the link belongs to.
+#[must_use = "a link works only while its driver is polled"]
+pub struct Driver(Work);
+
+enum Work {
+    Framed(Box<framed::Driver>),
+    Quic(quic::Driver),
+}
+
+impl Future for Driver {
+    type Output = LinkEnd;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<LinkEnd> {
+        match &mut self.0 {
+            Work::Framed(driver) => Pin::new(&mut **driver).poll(cx),
+            Work::Quic(driver) => driver.as_mut().poll(cx),
+        }
     }
 }

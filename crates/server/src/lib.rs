@@ -35,4 +35,6 @@ pub use egress::inprocess::status_page;
 pub use metrics::{Counter, Gauge, Metrics};
 pub use reload::Difference;
 pub use server::{Observer, Server, StartError};
-pub use snapshot::{ClientSnapshot, KcpLinkSnapshot, ServiceSnapshot, SessionSnapshot, Snapshot};
+pub use snapshot::{
+    ClientSnapshot, KcpLinkSnapshot, QuicLinkSnapshot, ServiceSnapshot, SessionSnapshot, Snapshot,
+};

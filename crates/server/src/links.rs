@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use link::{Accepting, Handler, HandshakeFailure, Link, LinkEnd, LinkOptions, Side};
+use link::{Accepting, Handler, HandshakeFailure, Link, LinkEnd, LinkOptions, Side, Transport};
 use net::LinkTuning;
 use tunnel::{
     AuthRequest, BindingPolicy, ChannelBinding, ControlMessage, EXPORTER_LABEL, GoodbyeCode, Grant,
@@ -21,7 +21,7 @@ use crate::{
     complaints::Complaint,
     gate::Place,
     server::Shared,
-    session::{Account, Session},
+    session::{Account, Monitor, Session},
     worker::Worker,
 };
 
@@ -29,10 +29,11 @@ use crate::{
 /// `place` is given back when the client has been let in, or not.
 pub(crate) async fn accept(
     worker: &Rc<Worker>,
-    stream: net::Stream,
+    stream: impl Into<Transport>,
     address: SocketAddr,
     place: Place,
 ) {
+    let stream = stream.into();
     let server = &worker.server;
     let limit = server.timeouts().handshake;
     // Outlives the handshake, which may be cut off at any point: a session that was begun must not be forgotten.
@@ -86,11 +87,12 @@ pub(crate) async fn accept(
 fn bring(
     worker: &Worker,
     target: usize,
-    stream: net::Stream,
+    stream: Transport,
     established: ServerEstablished,
     session: &Arc<Session>,
 ) -> bool {
-    let Some((stream, handle)) = stream.detach().ok().zip(worker.server.handle(target)) else {
+    let detached = stream.into_stream().and_then(|stream| stream.detach().ok());
+    let Some((stream, handle)) = detached.zip(worker.server.handle(target)) else {
         return false;
     };
     let session = Arc::clone(session);
@@ -99,7 +101,7 @@ fn bring(
             return session.link_ended(target);
         };
         match stream.attach() {
-            Ok(stream) => run(&worker, stream, established, session).await,
+            Ok(stream) => run(&worker, stream.into(), established, session).await,
             Err(error) => {
                 tracing::warn!(%error, "a link was lost on its way to its worker");
                 session.link_ended(target);
@@ -112,12 +114,12 @@ fn bring(
     sent.is_ok()
 }
 
-type Admitted = (net::Stream, ServerEstablished);
+type Admitted = (Transport, ServerEstablished);
 
 /// `entered` is the session as soon as the client has been let in.
 async fn admit(
     server: &Shared,
-    stream: net::Stream,
+    stream: Transport,
     address: SocketAddr,
     entered: &mut Option<Arc<Session>>,
 ) -> Result<Option<Admitted>, HandshakeFailure> {
@@ -126,13 +128,15 @@ async fn admit(
         notsent_lowat: Some(UNSENT),
         ..LinkTuning::default()
     };
-    net::tune_link(&stream, &tuning)?;
+    if let Some(stream) = stream.as_stream() {
+        net::tune_link(stream, &tuning)?;
+    }
     let binding = match stream.channel_binding(EXPORTER_LABEL) {
         Some(exported) => ChannelBinding::TlsExporter(exported),
         None => ChannelBinding::None,
     };
     // Whether to bind is the client's choice, which its proof covers: one that checked the certificate of a `wss://` server need not,
-    // because something between may end TLS; one that did not check it always binds. KCP has no certificates, so there it is no choice.
+    // because something between may end TLS; one that did not check it always binds. KCP has no certificates, and nothing may end QUIC between, so there it is no choice.
     let config = ServerConfig {
         binding: if stream.needs_binding() {
             BindingPolicy::Always
@@ -253,7 +257,7 @@ async fn enter(
 /// Runs a link on its worker until it ends.
 async fn run(
     worker: &Rc<Worker>,
-    stream: net::Stream,
+    stream: Transport,
     established: ServerEstablished,
     session: Arc<Session>,
 ) {
@@ -277,14 +281,20 @@ async fn run(
         session: Arc::clone(&session),
         left: Cell::new(false),
     });
-    let monitor = stream.kcp_monitor();
-    if let Some(monitor) = &monitor {
-        session.watch(grant.link_number, monitor.clone());
+    if let Some(monitor) = Monitor::of(&stream) {
+        session.watch(grant.link_number, monitor);
     }
+    // Its packets would be read by whichever process is faster.
+    let over_udp = !stream.can_move();
     let (link, driver) = Link::start(stream, &options, Rc::clone(&handler) as Rc<dyn Handler>);
     // Whoever comes back has not left.
     session.said_goodbye.store(false, Relaxed);
     worker.add_link(session.key, link.clone());
+    let named = (session.key, grant.link_number);
+    worker.on_leave(named, {
+        let (handler, link) = (Rc::clone(&handler), link.clone());
+        Rc::new(move |worker: &Worker| handler.depart(worker, &link))
+    });
     session.changed.notify_waiters();
     server.metrics.links_total.add_one();
     tracing::info!(id = session.account.id, link = grant.link_number, transport = %client.transport,
@@ -294,12 +304,13 @@ async fn run(
         let mut driver = driver;
         tokio::select! {
             end = &mut driver => end,
-            () = server.leaving.wait(), if monitor.is_some() => {
+            () = server.leaving.wait(), if over_udp => {
                 link.close();
                 driver.await
             }
         }
     };
+    worker.forget_leave(named);
     handler.leave(worker, &link);
     worker.remove_leaving(&link);
     session.unwatch(grant.link_number);
@@ -388,6 +399,25 @@ impl Client {
         }
     }
 
+    /// Ends the link when its streams have ended.
+    fn depart(&self, worker: &Worker, link: &Link) {
+        if self.left.get() {
+            return;
+        }
+        let id = &self.session.account.id;
+        tracing::info!(id, streams = link.stream_count(), "a client leaves a link");
+        self.leave(worker, link);
+        worker.add_leaving(link.clone());
+        let link = link.clone();
+        tokio::task::spawn_local(async move {
+            let deadline = Instant::now() + LEAVING;
+            while link.is_open() && link.stream_count() > 0 && Instant::now() < deadline {
+                tokio::time::sleep(LOOK).await;
+            }
+            link.close();
+        });
+    }
+
     fn told(&self, link: &Link, message: ControlMessage) {
         let id = &self.session.account.id;
         match message {
@@ -425,17 +455,12 @@ impl Client {
                 let Some(worker) = Worker::current() else {
                     return;
                 };
-                tracing::info!(id, streams = link.stream_count(), "a client leaves a link");
-                self.leave(&worker, link);
-                worker.add_leaving(link.clone());
-                let link = link.clone();
-                tokio::task::spawn_local(async move {
-                    let deadline = Instant::now() + LEAVING;
-                    while link.is_open() && link.stream_count() > 0 && Instant::now() < deadline {
-                        tokio::time::sleep(LOOK).await;
-                    }
-                    link.close();
-                });
+                self.depart(&worker, link);
+            }
+            ControlMessage::LeaveLink(number) => {
+                let session = self.session.key;
+                self.server
+                    .on_each(move |worker| worker.leave_link(session, number));
             }
             ControlMessage::Goodbye(goodbye) => {
                 tracing::info!(id, code = %goodbye.code, message = %goodbye.message, "a client says goodbye");

@@ -39,6 +39,8 @@ impl Server {
         process("tlsAddr", was.tls != is.tls);
         process("sniAddr", was.sni != is.sni);
         process("kcpAddr", was.kcp != is.kcp);
+        process("quicAddr", was.quic != is.quic);
+        process("bbr", old.bbr != new.bbr);
         process("kcpMode, kcpFEC, kcpMTU", differ(&old.kcp, &new.kcp));
         process("the API", api_differs(was.api.as_ref(), is.api.as_ref()));
         process(
@@ -73,7 +75,8 @@ impl Server {
         let files = old.certificates != new.certificates;
         let tls = files || old.tls_min_version != new.tls_min_version;
         // The files may have new content under the same name.
-        let content = !tls && new.listeners.tls.is_some() && certificates(old) != live.certificates;
+        let shown = new.listeners.tls.is_some() || new.listeners.quic.is_some();
+        let content = !tls && shown && certificates(old) != live.certificates;
         in_place("certificates", tls || content);
         found
     }

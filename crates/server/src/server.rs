@@ -90,6 +90,7 @@ pub(crate) struct Live {
     pub(crate) keys: Keys,
     pub(crate) auth_api: Option<AuthApi>,
     pub(crate) tls: Option<TlsAcceptor>,
+    pub(crate) quic: Option<quic::ServerTls>,
     /// What the certificate files held.
     pub(crate) certificates: Vec<Vec<u8>>,
 }
@@ -105,6 +106,7 @@ impl Live {
         };
         Ok(Self {
             keys: Keys::new(&config)?,
+            quic: quic_tls(&config)?,
             tls: acceptor(&config)?,
             certificates: certificates(&config),
             auth_api,
@@ -254,9 +256,15 @@ impl Server {
     pub fn serve(&mut self) {
         if let Some(listeners) = self.waiting.take() {
             let shared = &self.shared;
-            let config::Kcp { mode, fec, mtu } = shared.live().config.kcp;
-            let kcp = net::kcp::options(mode, fec, usize::from(mtu));
-            self.entrance = listeners.serve(self.workers.handles(), &kcp, &shared.kcp_totals);
+            let live = shared.live();
+            let config::Kcp { mode, fec, mtu } = live.config.kcp;
+            let udp = ingress::UdpOptions {
+                kcp: net::kcp::options(mode, fec, usize::from(mtu)),
+                kcp_totals: &shared.kcp_totals,
+                quic: live.quic.clone(),
+                bbr: live.config.bbr,
+            };
+            self.entrance = listeners.serve(self.workers.handles(), udp);
         }
     }
 
@@ -407,10 +415,27 @@ fn acceptor(config: &config::Server) -> Result<Option<TlsAcceptor>, StartError> 
     if config.listeners.tls.is_none() {
         return Ok(None);
     }
+    // Streams are copied untouched, so what is agreed here must suit services that know HTTP/1 only.
+    let options = tls_options(config, vec![b"http/1.1".to_vec(), tunnel::ALPN.to_vec()])?;
+    Ok(Some(TlsAcceptor::new(&options)?))
+}
+
+fn quic_tls(config: &config::Server) -> Result<Option<quic::ServerTls>, StartError> {
+    if config.listeners.quic.is_none() {
+        return Ok(None);
+    }
+    let options = tls_options(config, vec![tunnel::ALPN.to_vec()])?;
+    Ok(Some(quic::ServerTls::new(&options)?))
+}
+
+fn tls_options(
+    config: &config::Server,
+    alpn: Vec<Vec<u8>>,
+) -> Result<TlsServerOptions, StartError> {
     let load = |files: &config::Certificate| {
         net::tls::load_certificates(&files.cert_file, &files.key_file)
     };
-    let options = TlsServerOptions {
+    Ok(TlsServerOptions {
         certificates: config
             .certificates
             .iter()
@@ -420,12 +445,10 @@ fn acceptor(config: &config::Server) -> Result<Option<TlsAcceptor>, StartError> 
             config::TlsVersion::V1_2 => MinVersion::Tls12,
             config::TlsVersion::V1_3 => MinVersion::Tls13,
         },
-        // Streams are copied untouched, so what is agreed here must suit services that know HTTP/1 only.
-        alpn: vec![b"http/1.1".to_vec(), tunnel::ALPN.to_vec()],
+        alpn,
         unknown_name: UnknownName::ServeDefault,
         ..TlsServerOptions::default()
-    };
-    Ok(Some(TlsAcceptor::new(&options)?))
+    })
 }
 
 /// How long the clients of a process before this one are expected: they are told to come, or notice a broken link, at once.

@@ -110,8 +110,26 @@ pub(crate) struct Session {
     pub(crate) said_goodbye: AtomicBool,
     /// Parts of the service set that the client is declaring.
     pub(crate) arriving: Mutex<Assembler<ServiceDecl>>,
-    /// KCP links by number.
-    monitors: Mutex<Vec<(u16, net::kcp::Monitor)>>,
+    /// Links over UDP by number.
+    monitors: Mutex<Vec<(u16, Monitor)>>,
+}
+
+/// Reads a link's figures from any thread.
+#[derive(Clone, Debug)]
+pub(crate) enum Monitor {
+    Kcp(net::kcp::Monitor),
+    Quic(quic::Connection),
+}
+
+impl Monitor {
+    /// `None` where there are no figures.
+    pub(crate) fn of(transport: &link::Transport) -> Option<Self> {
+        let kcp = transport
+            .as_stream()
+            .and_then(net::Stream::kcp_monitor)
+            .map(Self::Kcp);
+        kcp.or_else(|| transport.as_quic().cloned().map(Self::Quic))
+    }
 }
 
 impl Session {
@@ -197,8 +215,8 @@ impl Session {
         }
     }
 
-    /// A KCP link whose figures status pages show.
-    pub(crate) fn watch(&self, number: u16, monitor: net::kcp::Monitor) {
+    /// A link over UDP whose figures status pages show.
+    pub(crate) fn watch(&self, number: u16, monitor: Monitor) {
         self.monitors().push((number, monitor));
     }
 
@@ -207,7 +225,7 @@ impl Session {
         self.monitors().retain(|(other, _)| *other != number);
     }
 
-    pub(crate) fn monitors(&self) -> MutexGuard<'_, Vec<(u16, net::kcp::Monitor)>> {
+    pub(crate) fn monitors(&self) -> MutexGuard<'_, Vec<(u16, Monitor)>> {
         self.monitors.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -4,7 +4,7 @@ use std::{net::SocketAddr, sync::atomic::Ordering::Relaxed, time::Duration};
 
 use link::Traffic;
 
-use crate::server::Shared;
+use crate::{server::Shared, session::Monitor};
 
 /// The server at a moment.
 #[derive(Clone, Debug, Default)]
@@ -47,6 +47,8 @@ pub struct SessionSnapshot {
     pub links: u32,
     /// Those of them that are KCP.
     pub kcp_links: Vec<KcpLinkSnapshot>,
+    /// Those of them that are QUIC.
+    pub quic_links: Vec<QuicLinkSnapshot>,
     /// What it serves.
     pub services: Vec<ServiceSnapshot>,
 }
@@ -70,9 +72,48 @@ pub struct KcpLinkSnapshot {
     pub recovered: u64,
 }
 
-fn kcp_link((number, monitor): &(u16, net::kcp::Monitor)) -> KcpLinkSnapshot {
+/// One QUIC link.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct QuicLinkSnapshot {
+    /// Its number in the session.
+    pub number: u16,
+    /// The smoothed round-trip time.
+    pub rtt: Duration,
+    /// The share of packets to the client that were lost, 0 to 1, since the link began.
+    pub loss: f64,
+    /// UDP datagrams sent.
+    pub sent: u64,
+    /// UDP datagrams received.
+    pub received: u64,
+    /// Packets lost.
+    pub lost: u64,
+    /// The congestion window in bytes.
+    pub congestion_window: u64,
+}
+
+fn quic_link((number, monitor): &(u16, Monitor)) -> Option<QuicLinkSnapshot> {
+    let Monitor::Quic(connection) = monitor else {
+        return None;
+    };
+    let stats = connection.stats();
+    let (sent, lost) = (stats.path.sent_packets, stats.path.lost_packets);
+    Some(QuicLinkSnapshot {
+        number: *number,
+        rtt: stats.path.rtt,
+        loss: lost as f64 / sent.max(1) as f64,
+        sent: stats.udp_tx.datagrams,
+        received: stats.udp_rx.datagrams,
+        lost,
+        congestion_window: stats.path.cwnd,
+    })
+}
+
+fn kcp_link((number, monitor): &(u16, Monitor)) -> Option<KcpLinkSnapshot> {
+    let Monitor::Kcp(monitor) = monitor else {
+        return None;
+    };
     let stats = monitor.stats();
-    KcpLinkSnapshot {
+    Some(KcpLinkSnapshot {
         number: *number,
         rtt: monitor.rtt(),
         loss: monitor.loss(),
@@ -80,7 +121,7 @@ fn kcp_link((number, monitor): &(u16, net::kcp::Monitor)) -> KcpLinkSnapshot {
         received: stats.received,
         retransmitted: stats.retransmitted,
         recovered: stats.recovered,
-    }
+    })
 }
 
 /// One service.
@@ -173,24 +214,28 @@ impl Shared {
             .registry
             .sessions()
             .into_iter()
-            .map(|(session, services)| SessionSnapshot {
-                client: session.account.id.clone(),
-                links: session.link_count(),
-                kcp_links: session.monitors().iter().map(kcp_link).collect(),
-                services: services
-                    .into_iter()
-                    .map(|service| {
-                        let (received_bytes, sent_bytes) = bytes(&service.traffic);
-                        ServiceSnapshot {
-                            name: service.declared.name.as_str().to_owned(),
-                            kind: service.declared.kind.to_string(),
-                            endpoints: service.endpoints.get().cloned().unwrap_or_default(),
-                            visitors_total: service.visitors_total.load(Relaxed),
-                            received_bytes,
-                            sent_bytes,
-                        }
-                    })
-                    .collect(),
+            .map(|(session, services)| {
+                let monitors = session.monitors().clone();
+                SessionSnapshot {
+                    client: session.account.id.clone(),
+                    links: session.link_count(),
+                    kcp_links: monitors.iter().filter_map(kcp_link).collect(),
+                    quic_links: monitors.iter().filter_map(quic_link).collect(),
+                    services: services
+                        .into_iter()
+                        .map(|service| {
+                            let (received_bytes, sent_bytes) = bytes(&service.traffic);
+                            ServiceSnapshot {
+                                name: service.declared.name.as_str().to_owned(),
+                                kind: service.declared.kind.to_string(),
+                                endpoints: service.endpoints.get().cloned().unwrap_or_default(),
+                                visitors_total: service.visitors_total.load(Relaxed),
+                                received_bytes,
+                                sent_bytes,
+                            }
+                        })
+                        .collect(),
+                }
             });
         let mut clients: Vec<_> = clients.collect();
         clients.sort_by(|a, b| a.id.cmp(&b.id));

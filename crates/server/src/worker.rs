@@ -13,7 +13,12 @@ pub(crate) struct Worker {
     links: RefCell<HashMap<SessionKey, Vec<Link>>>,
     /// Links that their clients leave: no session's any more, but not ended.
     leaving: RefCell<Vec<Link>>,
+    /// What makes a link end when its streams have, by session and number of the link.
+    leave: RefCell<HashMap<(SessionKey, u16), Leave>>,
 }
+
+/// Makes a link end when its streams have.
+pub(crate) type Leave = Rc<dyn Fn(&Worker)>;
 
 thread_local! {
     static CURRENT: RefCell<Option<Rc<Worker>>> = const { RefCell::new(None) };
@@ -27,6 +32,7 @@ impl Worker {
             server,
             links: RefCell::default(),
             leaving: RefCell::default(),
+            leave: RefCell::default(),
         });
         CURRENT.with_borrow_mut(|current| *current = Some(worker));
     }
@@ -84,6 +90,23 @@ impl Worker {
 
     pub(crate) fn add_leaving(&self, link: Link) {
         self.leaving.borrow_mut().push(link);
+    }
+
+    /// Sets what [`Worker::leave_link`] does for a link.
+    pub(crate) fn on_leave(&self, link: (SessionKey, u16), leave: Leave) {
+        self.leave.borrow_mut().insert(link, leave);
+    }
+
+    pub(crate) fn forget_leave(&self, link: (SessionKey, u16)) {
+        self.leave.borrow_mut().remove(&link);
+    }
+
+    /// The client leaves the link with this number, if it is here.
+    pub(crate) fn leave_link(&self, session: SessionKey, number: u16) {
+        let leave = self.leave.borrow().get(&(session, number)).cloned();
+        if let Some(leave) = leave {
+            leave(self);
+        }
     }
 
     pub(crate) fn remove_leaving(&self, link: &Link) {

@@ -106,6 +106,7 @@ fn every_message_survives_the_wire() {
         ],
     }));
     round_trip(&ControlMessage::Leave);
+    round_trip(&ControlMessage::LeaveLink(3));
     round_trip(&ControlMessage::Drain(Drain {
         deadline: Duration::from_millis(30_001),
         reason: "update".into(),

@@ -25,6 +25,7 @@ fn way_in(server: &Server, transport: Transport) -> std::net::SocketAddr {
         Transport::Tcp | Transport::Ws => server.http(),
         Transport::Tls => server.https(),
         Transport::Kcp => server.kcp(),
+        Transport::Quic => server.quic(),
     }
 }
 
@@ -40,6 +41,7 @@ fn client_through(
         Transport::Tls => "tls",
         Transport::Ws => "ws",
         Transport::Kcp => "kcp",
+        Transport::Quic => "quic",
     };
     server
         .client(transport, id)

@@ -51,6 +51,7 @@ fn a_server_that_is_no_gt_server_is_named_as_such_and_not_stormed(transport: Tra
         Transport::Tls => "tls",
         Transport::Ws => "ws",
         Transport::Kcp => "kcp",
+        Transport::Quic => "quic",
     };
     let mut client = ClientSpec::new("web")
         .option("remote", format!("{scheme}://{}", wire.address()))
@@ -65,7 +66,7 @@ fn a_server_that_is_no_gt_server_is_named_as_such_and_not_stormed(transport: Tra
             assert!(log.contains("HTTP/1.1"), "says what it heard: {log}");
             assert_eq!(wire.attempts(), 1);
         }
-        Transport::Tls | Transport::Ws | Transport::Kcp => {
+        Transport::Tls | Transport::Ws | Transport::Kcp | Transport::Quic => {
             let what = if transport == Transport::Tls {
                 "TLS: "
             } else {

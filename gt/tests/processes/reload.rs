@@ -267,3 +267,51 @@ fn who_is_not_running_is_not_reached() {
     assert_eq!(again.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&again.stderr).contains("running already"));
 }
+
+#[test]
+fn a_quic_client_comes_to_the_new_worker_and_visitors_wait_for_it() {
+    let origin = e2e::Service::text("hello");
+    let cert = e2e::Cert::self_signed(&["127.0.0.1"]);
+    let text = |bbr: bool| {
+        format!(
+            "type: server\noptions:\n  addr: \"127.0.0.1:0\"\n  quicAddr: \"127.0.0.1:0\"\n  certFile: {}\n  keyFile: {}\n  workers: 2\n  bbr: {bbr}\n\
+             users:\n  web: {{secret: \"{SECRET}\"}}\n",
+            cert.cert_file().display(),
+            cert.key_file().display()
+        )
+    };
+    let server = Gt::start("server", &text(false));
+    let address = |option: &str| {
+        let line = server
+            .process
+            .wait_log(&["listening", &format!("option=\"{option}\"")]);
+        let address = e2e::relay::field(&line, "address").and_then(|address| address.parse().ok());
+        let address: std::net::SocketAddr = address.expect("an address");
+        address
+    };
+    let (plain, quic) = (address("addr"), address("quicAddr"));
+    let client = e2e::ClientSpec::new("web")
+        .option("secret", format!("\"{SECRET}\""))
+        .option("remote", format!("quic://{quic}"))
+        .option("remoteCert", cert.cert_file().display())
+        .service(origin.url("http"), "")
+        .start_up();
+    assert_eq!(
+        http::get(plain, "web.test", "/").expect("served").status,
+        200
+    );
+    for bbr in [true, false] {
+        let before = server.serving();
+        server.write(&text(bbr));
+        let said = server.done(&["reload"]);
+        assert!(said.contains("bbr"), "{said}");
+        let began = std::time::Instant::now();
+        let answer = http::get(plain, "web.test", "/").expect("served");
+        println!("answered after {:?}", began.elapsed());
+        assert_eq!(answer.status, 200);
+        wait::until("another worker serves", || {
+            (server.serving() != before).then_some(())
+        });
+    }
+    drop(client);
+}

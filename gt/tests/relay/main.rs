@@ -7,6 +7,7 @@ mod grpc;
 mod http;
 mod limits;
 mod lossy;
+mod moving;
 mod names;
 mod ports;
 mod speed;

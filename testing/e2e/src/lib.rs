@@ -11,6 +11,7 @@
 pub mod cert;
 pub mod http;
 pub mod lossy;
+pub mod netns;
 pub mod nginx;
 pub mod pattern;
 pub mod ports;
@@ -46,7 +47,7 @@ pub fn big() -> u64 {
     }
 }
 
-/// Makes a module of tests `tcp`, `tls`, `ws` and `kcp` for each function over a [`Transport`].
+/// Makes a module of tests `tcp`, `tls`, `ws`, `kcp` and `quic` for each function over a [`Transport`].
 #[macro_export]
 macro_rules! over_each_transport {
     ($($(#[$attribute:meta])* $name:ident),+ $(,)?) => {$(
@@ -68,11 +69,15 @@ macro_rules! over_each_transport {
             fn kcp() {
                 super::$name($crate::Transport::Kcp);
             }
+            #[test]
+            fn quic() {
+                super::$name($crate::Transport::Quic);
+            }
         }
     )+};
 }
 
-/// As [`over_each_transport`], without `kcp`: for tests that have a proxy for TCP between client and server.
+/// As [`over_each_transport`], without `kcp` and `quic`: for tests that have a proxy for TCP between client and server.
 #[macro_export]
 macro_rules! over_each_tcp_transport {
     ($($(#[$attribute:meta])* $name:ident),+ $(,)?) => {$(

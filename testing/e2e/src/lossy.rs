@@ -43,6 +43,7 @@ struct Shared {
     line: Mutex<Line>,
     news: Condvar,
     stop: AtomicBool,
+    blocked: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -96,6 +97,7 @@ impl LossyPath {
             }),
             news: Condvar::new(),
             stop: AtomicBool::new(false),
+            blocked: AtomicBool::new(false),
         });
         let receiving = Arc::clone(&shared);
         thread::spawn(move || receiving.receive());
@@ -113,6 +115,13 @@ impl LossyPath {
     /// Everybody comes from another port from now on.
     pub fn rebind(&self) {
         lock(&self.shared.outer).clear();
+    }
+}
+
+impl LossyPath {
+    /// Nothing passes any more, or everything as before.
+    pub fn block(&self, blocked: bool) {
+        self.shared.blocked.store(blocked, Relaxed);
     }
 }
 
@@ -166,6 +175,9 @@ impl Shared {
     }
 
     fn launch(&self, socket: Arc<UdpSocket>, to: SocketAddr, datagram: &[u8]) {
+        if self.blocked.load(Relaxed) {
+            return;
+        }
         let mut line = lock(&self.line);
         line.random = line.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = line.random;

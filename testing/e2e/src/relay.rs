@@ -19,9 +19,11 @@ pub enum Transport {
     Ws,
     /// `kcp://`
     Kcp,
+    /// `quic://`, the server's certificate known to the client
+    Quic,
 }
 
-/// A server to be started. It listens on `addr`, `tlsAddr`, `sniAddr` and `kcpAddr`, each on a free port.
+/// A server to be started. It listens on `addr`, `tlsAddr`, `sniAddr`, `kcpAddr` and `quicAddr`, each on a free port.
 #[derive(Debug)]
 pub struct ServerSpec {
     options: Vec<(String, String)>,
@@ -39,6 +41,7 @@ pub struct Server {
     tls: SocketAddr,
     sni: SocketAddr,
     kcp: SocketAddr,
+    quic: SocketAddr,
 }
 
 /// A client to be started.
@@ -125,6 +128,7 @@ impl ServerSpec {
             ("tlsAddr", "\"127.0.0.1:0\"".to_owned()),
             ("sniAddr", "\"127.0.0.1:0\"".to_owned()),
             ("kcpAddr", "\"127.0.0.1:0\"".to_owned()),
+            ("quicAddr", "\"127.0.0.1:0\"".to_owned()),
             ("certFile", cert.cert_file().display().to_string()),
             ("keyFile", cert.key_file().display().to_string()),
         ];
@@ -155,7 +159,7 @@ impl ServerSpec {
                 .unwrap_or_else(|| panic!("no address in {line:?}"))
         };
         let (plain, tls, sni) = (address("addr"), address("tlsAddr"), address("sniAddr"));
-        let kcp = address("kcpAddr");
+        let (kcp, quic) = (address("kcpAddr"), address("quicAddr"));
         Server {
             process,
             cert,
@@ -163,6 +167,7 @@ impl ServerSpec {
             tls,
             sni,
             kcp,
+            quic,
         }
     }
 }
@@ -198,6 +203,12 @@ impl Server {
         self.kcp
     }
 
+    /// `quicAddr`: QUIC links, on UDP.
+    #[must_use]
+    pub fn quic(&self) -> SocketAddr {
+        self.quic
+    }
+
     /// A TCP or UDP port of a service on this server.
     #[must_use]
     pub fn port(&self, port: u16) -> SocketAddr {
@@ -218,6 +229,7 @@ impl Server {
             Transport::Tls => format!("tls://{}", self.tls),
             Transport::Ws => format!("ws://{}", self.plain),
             Transport::Kcp => format!("kcp://{}", self.kcp),
+            Transport::Quic => format!("quic://{}", self.quic),
         }
     }
 

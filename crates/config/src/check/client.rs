@@ -6,8 +6,8 @@ use crate::{
     identity::IdentityError,
     problem::{Errors, Problem},
     section::Section,
-    tree::{Node, Value},
-    value,
+    tree::Node,
+    value::{self, Way},
 };
 
 /// Checks one client. `services` are the mappings of its services, from the flags if they name one, else from the file.
@@ -16,9 +16,10 @@ pub(crate) fn check_client(
     options: &Section,
     services: &[Node],
 ) -> Result<Client, Errors> {
-    let remotes = check.remotes(options);
+    let (remotes, choose) = check.remotes(options);
     let log = check.log(options);
     let kcp = check.kcp(options);
+    let bbr = options.boolean("bbr", &mut check.findings);
     let trust = Trust {
         cert_file: check.path(options, "remoteCert"),
         insecure: options
@@ -63,6 +64,7 @@ pub(crate) fn check_client(
     let client = Client {
         secret_generated: !options.has("secret") && !options.has("secretFile"),
         remotes,
+        choose,
         remote_api,
         trust,
         links,
@@ -72,6 +74,7 @@ pub(crate) fn check_client(
         services,
         workers,
         kcp,
+        bbr: bbr.unwrap_or(false),
         api,
         log,
         ..basis
@@ -90,45 +93,34 @@ impl Check<'_> {
         }
     }
 
-    fn remotes(&mut self, options: &Section) -> Vec<Remote> {
-        let mut remotes = Vec::new();
-        let nodes = options.nodes("remote");
+    /// The servers, and whether the best of them is to be found out.
+    fn remotes(&mut self, options: &Section) -> (Vec<Remote>, bool) {
+        let mut remotes: Vec<Remote> = Vec::new();
+        let mut choose = options
+            .choice("remoteChoice", &mut self.findings)
+            .is_some_and(|choice| choice == "best");
         for parsed in options.all("remote", &mut self.findings, value::remote) {
-            match parsed {
-                Some(remote) if remotes.contains(&remote) => {}
-                Some(remote) => remotes.push(remote),
-                None => {}
-            }
-        }
-        for node in &nodes {
-            if let Value::Text(text) = &node.value
-                && matches!(value::remote(text), Ok(None))
-            {
-                let text = if node.interpolated {
-                    "this transport".into()
-                } else {
-                    format!("`{text}`")
-                };
-                self.findings.warn(
-                    Some(&node.place),
-                    format!("{text} is not in this build and is ignored"),
-                );
+            let ways = match parsed {
+                Way::One(remote) => vec![remote],
+                Way::Best(remotes) => {
+                    choose = true;
+                    remotes
+                }
+            };
+            for remote in ways {
+                if !remotes.contains(&remote) {
+                    remotes.push(remote);
+                }
             }
         }
         // After another problem, such as a misspelt `remote`, this would be no news.
         let nowhere = remotes.is_empty() && !options.has("remoteAPI");
         if nowhere && !self.findings.has_problems() {
-            let problem = match nodes.first() {
-                Some(node) => Problem::new(
-                    &node.place,
-                    "none of the servers can be reached with this build",
-                ),
-                None => Problem::new(&options.place, "the client has no server to go to"),
-            };
+            let problem = Problem::new(&options.place, "the client has no server to go to");
             self.findings
                 .problem(problem.help("give `remote`, as `remote: tls://gt.example.com:443`"));
         }
-        remotes
+        (remotes, choose)
     }
 
     /// Id and secret, given or kept in the identity file.

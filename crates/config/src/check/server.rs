@@ -24,7 +24,9 @@ pub(crate) fn check_server(
     // Each source keeps its own lists of ids and secrets; all the rest is one section from here on.
     let options = &file.clone().overlay(flags.clone());
     let listeners = check.listeners(options);
-    let certificates = check.certificates(options, listeners.tls.is_some());
+    let needed = [("tlsAddr", listeners.tls), ("quicAddr", listeners.quic)];
+    let needed = needed.into_iter().find(|(_, address)| address.is_some());
+    let certificates = check.certificates(options, needed.map(|(name, _)| name));
     let defaults = check.default_limits(top, options);
     let load_balance = options
         .boolean("loadBalance", &mut check.findings)
@@ -45,6 +47,7 @@ pub(crate) fn check_server(
         check.proxy_of_server(node, &taken)
     });
     let kcp = check.kcp(options);
+    let bbr = options.boolean("bbr", &mut check.findings);
     let findings = &mut check.findings;
     let basis = Server::default();
     let mut server = Server {
@@ -103,6 +106,7 @@ pub(crate) fn check_server(
         defaults,
         load_balance,
         kcp,
+        bbr: bbr.unwrap_or(false),
         log,
         proxy,
         warnings: Vec::new(),
@@ -126,6 +130,15 @@ impl Check<'_> {
         let tls = options.listen("tlsAddr", &mut self.findings);
         let sni = options.listen("sniAddr", &mut self.findings);
         let kcp = options.listen("kcpAddr", &mut self.findings);
+        let quic = options.listen("quicAddr", &mut self.findings);
+        if quic.is_some_and(|quic| quic.port() != 0 && Some(quic) == kcp) {
+            let problem = Problem::new(
+                options.place_of("quicAddr"),
+                "`quicAddr` and `kcpAddr` are the same address, and both are UDP",
+            );
+            self.findings
+                .problem(problem.help("give each its own port"));
+        }
         let certificate = self.certificate(options, "apiCertFile", "apiKeyFile");
         if certificate.is_some() && !options.has("apiAddr") {
             self.findings.warn(
@@ -153,7 +166,8 @@ impl Check<'_> {
             }
         }
         // After another problem, such as a misspelt `addr`, this would be no news.
-        let silent = plain.is_none() && tls.is_none() && sni.is_none() && kcp.is_none();
+        let silent =
+            plain.is_none() && tls.is_none() && sni.is_none() && kcp.is_none() && quic.is_none();
         if silent && !self.findings.has_problems() {
             let problem = Problem::new(&options.place, "the server listens nowhere");
             self.findings
@@ -164,11 +178,16 @@ impl Check<'_> {
             tls,
             sni,
             kcp,
+            quic,
             api,
         }
     }
 
-    fn certificates(&mut self, options: &Section, needed: bool) -> Vec<Certificate> {
+    fn certificates(
+        &mut self,
+        options: &Section,
+        needed: Option<&'static str>,
+    ) -> Vec<Certificate> {
         let mut certificates: Vec<_> = self
             .certificate(options, "certFile", "keyFile")
             .into_iter()
@@ -189,19 +208,24 @@ impl Check<'_> {
             .into_iter()
             .find(|name| options.has(name));
         match given {
-            None if needed => {
-                let problem =
-                    Problem::new(options.place_of("tlsAddr"), "`tlsAddr` needs a certificate");
-                self.findings.problem(
-                    problem.help(
-                        "give `certFile` and `keyFile`, or use `sniAddr` to pass TLS through",
-                    ),
-                );
+            None => {
+                if let Some(name) = needed {
+                    let text = format!("`{name}` needs a certificate");
+                    let problem = Problem::new(options.place_of(name), text);
+                    let help = if name == "tlsAddr" {
+                        "give `certFile` and `keyFile`, or use `sniAddr` to pass TLS through"
+                    } else {
+                        "give `certFile` and `keyFile`"
+                    };
+                    self.findings.problem(problem.help(help));
+                }
             }
-            Some(given) if !needed && !options.has("tlsAddr") => {
+            Some(given)
+                if needed.is_none() && !options.has("tlsAddr") && !options.has("quicAddr") =>
+            {
                 self.findings.warn(
                     Some(options.place_of(given)),
-                    format!("`{given}` does nothing without `tlsAddr`"),
+                    format!("`{given}` does nothing without `tlsAddr` or `quicAddr`"),
                 );
             }
             _ => {}

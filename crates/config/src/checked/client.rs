@@ -23,9 +23,12 @@ pub struct Client {
     pub secret_generated: bool,
     /// Servers in order of preference; not empty unless `remote_api` is set.
     pub remotes: Vec<Remote>,
+    /// The remotes are ways to one server: the best is found out and kept, instead of the first that works (`remoteChoice: best`, or an
+    /// `auto://` remote).
+    pub choose: bool,
     /// A GET of this address returns the server's address.
     pub remote_api: Option<Url>,
-    /// Which certificates of `tls://` and `wss://` servers it believes.
+    /// Which certificates of `tls://`, `wss://` and `quic://` servers it believes.
     pub trust: Trust,
     /// Links it keeps to one server, 1 to 64, as far as the server allows; `None` = as many as the server asks for.
     pub links: Option<u16>,
@@ -41,6 +44,8 @@ pub struct Client {
     pub workers: Option<NonZeroUsize>,
     /// How `kcp://` links work.
     pub kcp: Kcp,
+    /// BBR instead of CUBIC on `quic://` links (`bbr`).
+    pub bbr: bool,
     /// Local status API (`apiAddr`); a bare port means the loopback address.
     pub api: Option<ApiListener>,
     /// The log.
@@ -57,6 +62,7 @@ impl Client {
             secret,
             secret_generated: false,
             remotes: Vec::new(),
+            choose: false,
             remote_api: None,
             trust: Trust::default(),
             links: None,
@@ -66,6 +72,7 @@ impl Client {
             services: Vec::new(),
             workers: None,
             kcp: Kcp::default(),
+            bbr: false,
             api: None,
             log: Log::default(),
             warnings: Vec::new(),
@@ -80,7 +87,7 @@ pub struct Remote {
     pub scheme: Scheme,
     /// Host name or IP address; IPv6 without brackets.
     pub host: String,
-    /// Port; the scheme's default where the address names none (80 for tcp and ws, 443 for tls and wss, 29900 for kcp).
+    /// Port; the scheme's default where the address names none (80 for tcp and ws, 443 for tls, wss and quic, 29900 for kcp).
     pub port: u16,
     /// Path of a WebSocket, beginning with `/`; `/` for the others.
     pub path: String,
@@ -120,6 +127,8 @@ pub enum Scheme {
     Wss,
     /// KCP over UDP, encrypted by itself.
     Kcp,
+    /// QUIC.
+    Quic,
 }
 
 impl Scheme {
@@ -131,12 +140,13 @@ impl Scheme {
             Self::Ws => "ws",
             Self::Wss => "wss",
             Self::Kcp => "kcp",
+            Self::Quic => "quic",
         }
     }
 
     /// The link is encrypted by TLS.
     pub fn is_encrypted(self) -> bool {
-        matches!(self, Self::Tls | Self::Wss)
+        matches!(self, Self::Tls | Self::Wss | Self::Quic)
     }
 }
 

@@ -17,7 +17,7 @@ use super::{HostName, HostPrefix, Id, Kcp, Log, Secret, Warning};
 /// Everything a server is told by its user.
 #[derive(Debug, Clone)]
 pub struct Server {
-    /// Where to listen; at least one of `plain`, `tls`, `sni`, `kcp` is set.
+    /// Where to listen; at least one of `plain`, `tls`, `sni`, `kcp`, `quic` is set.
     pub listeners: Listeners,
     /// Certificates for `listeners.tls`; the first is the default. Not empty when `listeners.tls` is set.
     pub certificates: Vec<Certificate>,
@@ -45,6 +45,8 @@ pub struct Server {
     pub workers: Option<NonZeroUsize>,
     /// How KCP links work.
     pub kcp: Kcp,
+    /// BBR instead of CUBIC on QUIC links (`bbr`).
+    pub bbr: bool,
     /// The log.
     pub log: Log,
     /// Host prefix under which the status page is shown; `None` = nowhere.
@@ -73,6 +75,7 @@ impl Default for Server {
             pending: Pending::default(),
             workers: None,
             kcp: Kcp::default(),
+            bbr: false,
             log: Log::default(),
             status_prefix: None,
             proxy: None,
@@ -92,6 +95,8 @@ pub struct Listeners {
     pub sni: Option<SocketAddr>,
     /// KCP links, over UDP (`kcpAddr`).
     pub kcp: Option<SocketAddr>,
+    /// QUIC links, over UDP (`quicAddr`).
+    pub quic: Option<SocketAddr>,
     /// The API (`apiAddr`).
     pub api: Option<ApiListener>,
 }

@@ -58,7 +58,13 @@ pub static CLIENT_OPTIONS: Table = Table {
             "remote",
             Kind::Remote,
             "",
-            "Servers, in order of preference: tls://, tcp://, wss://, ws://, kcp://.",
+            "Servers, in order of preference: quic://, tls://, tcp://, wss://, ws://, kcp://; or auto:// for whichever of quic, tls and wss is best.",
+        ),
+        opt(
+            "remoteChoice",
+            Kind::Choice(&["order", "best"]),
+            "order",
+            "With best, the remotes are ways to one server: the best is found out and kept; auto:// implies it.",
         ),
         opt(
             "remoteAPI",

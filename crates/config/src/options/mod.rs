@@ -311,7 +311,12 @@ const SENTRY: Opt = ignored(
     "sentry*",
     "Error reports to Sentry; standard tracing export replaces them.",
 );
-const BBR: Opt = ignored("bbr", "BBR congestion control for QUIC.");
+const BBR: Opt = opt(
+    "bbr",
+    Kind::Bool,
+    "false",
+    "BBR instead of CUBIC as congestion control of QUIC links.",
+);
 const VERSION: Opt = opt(
     "version",
     Kind::Text,

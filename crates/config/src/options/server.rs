@@ -94,6 +94,13 @@ pub static SERVER_OPTIONS: Table = Table {
             "",
             "Listen here, on UDP, for kcp:// clients.",
         ),
+        opt(
+            "quicAddr",
+            Kind::Listen { loopback: false },
+            "",
+            "Listen here, on UDP, for quic:// clients; certFile and keyFile are needed.",
+        ),
+        BBR,
         KCP_MODE,
         KCP_FEC,
         KCP_MTU,
@@ -269,7 +276,6 @@ pub static SERVER_OPTIONS: Table = Table {
         LOG_MAX_COUNT,
         LOG_LEVEL,
         LOG_FORMAT,
-        ignored("quicAddr", "Listen here for quic:// clients."),
         ignored("stunAddr", "Listen here for STUN."),
         WEB_ADDR,
         WEB_CERT_FILE,
@@ -278,7 +284,6 @@ pub static SERVER_OPTIONS: Table = Table {
         PASSWORD,
         SIGNING_KEY,
         SENTRY,
-        BBR,
     ],
 };
 

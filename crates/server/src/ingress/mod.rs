@@ -3,6 +3,7 @@
 mod first;
 mod kcp;
 mod plain;
+mod quic;
 mod sni;
 mod tcp;
 mod tls;
@@ -26,6 +27,15 @@ pub(crate) struct Listeners {
     sni: Option<Group>,
     kcp: Option<Vec<std::net::UdpSocket>>,
     steering: Option<net::Steering>,
+    quic: Option<Vec<std::net::UdpSocket>>,
+}
+
+/// What listeners over UDP are served with.
+pub(crate) struct UdpOptions<'a> {
+    pub(crate) kcp: net::kcp::Options,
+    pub(crate) kcp_totals: &'a Arc<net::kcp::Totals>,
+    pub(crate) quic: Option<::quic::ServerTls>,
+    pub(crate) bbr: bool,
 }
 
 impl Listeners {
@@ -45,19 +55,23 @@ impl Listeners {
             };
             address.map(listen).transpose()
         };
-        let udp = |address| {
-            let group = sockets.udp("kcpAddr", address, workers);
-            group.map_err(|error| StartError::Listen {
-                option: "kcpAddr",
-                address,
-                error,
-            })
+        let udp = |option: &'static str, address: Option<SocketAddr>| {
+            let bind = |address| {
+                let group = sockets.udp(option, address, workers);
+                group.map_err(|error| StartError::Listen {
+                    option,
+                    address,
+                    error,
+                })
+            };
+            address.map(bind).transpose()
         };
         Ok(Self {
             plain: bind("addr", config.listeners.plain)?,
             tls: bind("tlsAddr", config.listeners.tls)?,
             sni: bind("sniAddr", config.listeners.sni)?,
-            kcp: config.listeners.kcp.map(udp).transpose()?,
+            kcp: udp("kcpAddr", config.listeners.kcp)?,
+            quic: udp("quicAddr", config.listeners.quic)?,
             steering: sockets.steering(),
         })
     }
@@ -74,17 +88,14 @@ impl Listeners {
         address(self.sni.as_ref())
     }
 
-    fn kcp_address(&self) -> Option<SocketAddr> {
-        self.kcp.as_ref()?.first()?.local_addr().ok()
-    }
-
     /// Option and address of each.
     pub(crate) fn addresses(&self) -> Vec<(&'static str, SocketAddr)> {
         let all = [
             ("addr", self.plain_address()),
             ("tlsAddr", self.tls_address()),
             ("sniAddr", self.sni_address()),
-            ("kcpAddr", self.kcp_address()),
+            ("kcpAddr", udp_address(self.kcp.as_ref())),
+            ("quicAddr", udp_address(self.quic.as_ref())),
         ];
         all.into_iter()
             .filter_map(|(option, address)| Some((option, address?)))
@@ -96,14 +107,18 @@ impl Listeners {
     pub(crate) fn serve(
         self,
         workers: &[WorkerHandle],
-        kcp: &net::kcp::Options,
-        totals: &Arc<net::kcp::Totals>,
+        udp: UdpOptions<'_>,
     ) -> Option<net::kcp::Entrance> {
-        if let Some(address) = self.kcp_address() {
-            tracing::info!(option = "kcpAddr", %address, "listening");
+        for (option, group) in [("kcpAddr", &self.kcp), ("quicAddr", &self.quic)] {
+            if let Some(address) = udp_address(group.as_ref()) {
+                tracing::info!(option, %address, "listening");
+            }
+        }
+        if let Some((sockets, tls)) = self.quic.zip(udp.quic) {
+            serve_quic(workers, sockets, tls, udp.bbr);
         }
         let sockets = self.kcp.unwrap_or_default();
-        let shards = net::kcp::shards(sockets, kcp, totals, self.steering.as_ref());
+        let shards = net::kcp::shards(sockets, &udp.kcp, udp.kcp_totals, self.steering.as_ref());
         let entrance = self
             .steering
             .and_then(|steering| net::kcp::Entrance::of(&shards, steering));
@@ -159,6 +174,40 @@ impl Arrival {
                 None
             }
         }
+    }
+}
+
+fn udp_address(group: Option<&Vec<std::net::UdpSocket>>) -> Option<SocketAddr> {
+    group?.first()?.local_addr().ok()
+}
+
+fn serve_quic(
+    workers: &[WorkerHandle],
+    sockets: Vec<std::net::UdpSocket>,
+    tls: ::quic::ServerTls,
+    bbr: bool,
+) {
+    let config = ::quic::Config {
+        transport: link::quic::server_transport(bbr),
+        ..::quic::Config::default()
+    };
+    let shards = ::quic::Server::from_sockets(sockets, tls, config)
+        .map_err(|error| error.to_string())
+        .and_then(|server| server.shards().map_err(|error| error.to_string()));
+    match shards {
+        Ok(shards) => {
+            for shard in shards {
+                let Some(handle) = workers.get(shard.index() % workers.len().max(1)) else {
+                    continue;
+                };
+                let _ = handle.spawn(move || async move {
+                    if let Some(worker) = Worker::current() {
+                        quic::serve(worker, shard).await;
+                    }
+                });
+            }
+        }
+        Err(error) => tracing::error!(error, option = "quicAddr", "a listener cannot be served"),
     }
 }
 

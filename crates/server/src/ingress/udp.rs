@@ -1,4 +1,4 @@
-//! Ports of UDP services: each visitor's address is a stream, on which datagrams go with their length in front. A visitor that is
+//! Ports of UDP services: each visitor's address is a stream of datagrams. A visitor that is
 //! silent for a while is forgotten.
 //!
 //! Speed limits hold for datagrams too. One that would wait for longer than [`STALE`] is dropped: late datagrams are of no use, and
@@ -16,10 +16,7 @@ use std::{
 
 use link::Pacer;
 use net::{UdpSocket, WorkerHandle};
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    sync::mpsc,
-};
+use tokio::sync::mpsc;
 use tunnel::{StreamHeader, StreamProtocol};
 
 use crate::{metrics::Metrics, ports::Port, session::Service, worker::Worker};
@@ -228,13 +225,10 @@ async fn carry(
         .visitors_total
         .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     let _open = metrics.streams_open.enter();
-    let (mut from_link, mut to_link) = tokio::io::split(stream);
+    let (mut from_link, mut to_link) = stream.datagrams();
     let inward = async {
         while let Some(datagram) = next(&mut datagrams, service.upload.as_deref(), metrics).await {
-            let length = u16::try_from(datagram.len()).map_err(io::Error::other)?;
-            to_link
-                .write_all(&[&length.to_be_bytes(), datagram.as_slice()].concat())
-                .await?;
+            to_link.send(&datagram).await?;
         }
         // Forgotten for its silence, or the port is closed.
         Ok(())
@@ -250,9 +244,7 @@ async fn carry(
     let outward = async {
         let mut datagram = Vec::new();
         loop {
-            let length = usize::from(from_link.read_u16().await?);
-            datagram.resize(length, 0);
-            from_link.read_exact(&mut datagram).await?;
+            from_link.receive(&mut datagram).await?;
             heard_at.set(Instant::now());
             if pacer.is_none() {
                 if send(&datagram).await.is_none() {

@@ -43,6 +43,7 @@ const DRAIN: u8 = 3;
 const GOODBYE: u8 = 4;
 const NOTICE: u8 = 5;
 const LEAVE: u8 = 6;
+const LEAVE_LINK: u8 = 7;
 
 /// A control message.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,6 +60,8 @@ pub enum ControlMessage {
     Notice(Notice),
     /// Client to server: open no more streams on this link, and end it when those that run have ended.
     Leave,
+    /// Client to server: as [`ControlMessage::Leave`], for the link of this session with the given number, which may hear nothing any more.
+    LeaveLink(u16),
 }
 
 /// The two ends of a link.
@@ -103,6 +106,10 @@ impl ControlMessage {
                 tlv::put_text(&mut out, 2, &notice.text);
             }
             Self::Leave => out.push(LEAVE),
+            Self::LeaveLink(number) => {
+                out.push(LEAVE_LINK);
+                tlv::put(&mut out, 1, &number.to_be_bytes());
+            }
         }
         if out.len() > MAX_CONTROL {
             Err(DecodeError::TooLong)
@@ -120,7 +127,7 @@ impl ControlMessage {
             return Err(DecodeError::TooLong);
         }
         let (&kind, rest) = bytes.split_first().ok_or(DecodeError::Truncated)?;
-        if !(SERVICES..=LEAVE).contains(&kind) {
+        if !(SERVICES..=LEAVE_LINK).contains(&kind) {
             return Ok(None);
         }
         let fields = Fields::parse(rest)?;
@@ -139,6 +146,7 @@ impl ControlMessage {
                 message: tlv::text(fields, 2, "message")?,
             }),
             LEAVE => Self::Leave,
+            LEAVE_LINK => Self::LeaveLink(number("link_number")?),
             _ => {
                 let [level] = fields.array(1, "level")?;
                 Self::Notice(Notice {
@@ -153,7 +161,7 @@ impl ControlMessage {
     #[must_use]
     pub fn sender(&self) -> Option<Role> {
         match self {
-            Self::Services(_) | Self::Leave => Some(Role::Client),
+            Self::Services(_) | Self::Leave | Self::LeaveLink(_) => Some(Role::Client),
             Self::ServicesAnswer(_) | Self::Drain(_) | Self::Notice(_) => Some(Role::Server),
             Self::Goodbye(_) => None,
         }

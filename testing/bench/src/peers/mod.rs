@@ -91,7 +91,7 @@ impl Subject {
     pub fn usual() -> Vec<Self> {
         Self::ALL
             .into_iter()
-            .filter(|subject| !matches!(subject, Self::Gt(gt::Link::Ws | gt::Link::Quic)))
+            .filter(|subject| !matches!(subject, Self::Gt(gt::Link::Ws)))
             .collect()
     }
 

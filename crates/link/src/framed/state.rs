@@ -1,4 +1,4 @@
-//! What the driver, the joined sockets' tasks and the stream handles of one link share, on one thread.
+//! What the driver, the joined sockets' tasks and the stream handles of one link over a byte transport share, on one thread.
 
 use std::{
     cell::RefCell,
@@ -14,10 +14,8 @@ use mux::{Event, Key, Mux, Reason, Turn, Violation};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tunnel::ResetReason;
 
-use crate::{
-    end::End,
-    slot::{Receiving, Sending, Slot},
-};
+use super::slot::{Receiving, Sending, Slot};
+use crate::end::End;
 
 pub(crate) struct Shared {
     pub(crate) state: RefCell<State>,

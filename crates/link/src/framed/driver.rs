@@ -1,4 +1,4 @@
-//! The task of one link. Each turn, in this order: read the transport (bounded), let waiting streams have their turns, write once, look
+//! The task of one link over a byte transport. Each turn, in this order: read the transport (bounded), let waiting streams have their turns, write once, look
 //! at the clock.
 
 use std::{
@@ -16,16 +16,17 @@ use tokio::{
     time::{Sleep, sleep_until},
 };
 
-use crate::{
-    end::LinkEnd,
-    link::{Handler, Link},
+use super::{
     state::{Shared, State, Told},
     stream::Stream,
 };
+use crate::{
+    end::LinkEnd,
+    link::{Handler, Link},
+};
 
 /// Moves the bytes of one link until it ends. Spawn it on the worker that the link belongs to.
-#[must_use = "a link works only while its driver is polled"]
-pub struct Driver {
+pub(crate) struct Driver {
     shared: Rc<Shared>,
     handler: Rc<dyn Handler>,
     transport: net::Stream,
@@ -85,11 +86,14 @@ impl Driver {
     fn tell(&self) {
         loop {
             let told = self.shared.state.borrow_mut().told.pop_front();
-            let link = Link::from_shared(Rc::clone(&self.shared));
+            let link = Link::framed(Rc::clone(&self.shared));
             match told {
                 Some(Told::Opened(slot, header)) => {
-                    self.handler
-                        .opened(&link, header, Stream::new(Rc::clone(&self.shared), slot));
+                    self.handler.opened(
+                        &link,
+                        header,
+                        Stream::new(Rc::clone(&self.shared), slot).into(),
+                    );
                 }
                 Some(Told::Control(message)) => self.handler.control(&link, &message),
                 None => return,

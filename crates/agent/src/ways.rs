@@ -1,0 +1,372 @@
+//! Keeps the links of a client on the best of several ways to its server: measures, asks [`Choice`], and tells the links' loops to move.
+//!
+//! Each worker looks at its links a few times a second; the first one also probes the ways that are not used, and decides. A move is made by
+//! the loop of each link (`keep`): it brings up a link over the new way and leaves the old one, whose streams end there.
+
+use std::{
+    cell::RefCell,
+    rc::Rc,
+    sync::{Arc, Mutex, MutexGuard},
+    time::{Duration, Instant},
+};
+
+use config::{Remote, Scheme};
+use link::Link;
+use net::WorkerHandle;
+use tokio::sync::watch;
+
+use crate::{
+    agent::{Agent, Shared, lock},
+    choice::{Choice, Figures, Move, Traits},
+    dial::{DialError, Dialler, connect, dial_quic, dial_stream},
+};
+
+/// The ways to one server.
+pub(crate) struct Ways {
+    remotes: Vec<Remote>,
+    choice: Mutex<Choice>,
+    current: watch::Sender<usize>,
+    started: Instant,
+}
+
+/// One way, for status pages and metrics.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WayStatus {
+    /// The server, as `remote` names it.
+    pub remote: String,
+    /// Links go this way.
+    pub in_use: bool,
+    /// Whether it works; `None` before it was tried.
+    pub works: Option<bool>,
+    /// Smoothed round-trip time, once measured.
+    pub rtt: Option<Duration>,
+    /// Share of packets lost, 0 to 1, where the transport tells.
+    pub loss: Option<f64>,
+    /// Bytes per second when it was busy, of late.
+    pub goodput: Option<f64>,
+}
+
+impl Ways {
+    /// `None` when there is nothing to choose. `before` is the way that a former process used.
+    pub(crate) fn new(config: &config::Client, before: Option<&Remote>) -> Option<Self> {
+        if !config.choose || config.remotes.len() < 2 {
+            return None;
+        }
+        let remotes = config.remotes.clone();
+        let first = before
+            .and_then(|before| remotes.iter().position(|remote| remote == before))
+            .unwrap_or(0);
+        let traits = remotes.iter().map(|remote| traits(remote.scheme));
+        Some(Self {
+            choice: Mutex::new(Choice::new(traits, first, Duration::ZERO)),
+            current: watch::Sender::new(first),
+            started: Instant::now(),
+            remotes,
+        })
+    }
+
+    pub(crate) fn current(&self) -> Remote {
+        self.remotes[*self.current.borrow()].clone()
+    }
+
+    /// Completes when links go another way than `remote`.
+    pub(crate) async fn left(&self, remote: &Remote) {
+        let mut current = self.current.subscribe();
+        let elsewhere = |way: &usize| self.remotes[*way] != *remote;
+        if current.wait_for(elsewhere).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// How long dialling may take: where nobody says that UDP is blocked, another way has to be tried soon.
+    pub(crate) fn patience(remote: &Remote) -> Option<Duration> {
+        matches!(remote.scheme, Scheme::Quic | Scheme::Kcp).then_some(UDP_PATIENCE)
+    }
+
+    /// A handshake went well.
+    pub(crate) fn worked(&self, remote: &Remote) {
+        if let Some(way) = self.number(remote) {
+            let now = self.started.elapsed();
+            self.choice().worked(now, way, Figures::default());
+        }
+    }
+
+    /// The server could not be reached this way. Returns whether another is to be tried at once.
+    pub(crate) fn failed(&self, remote: &Remote) -> bool {
+        let Some(way) = self.number(remote) else {
+            return false;
+        };
+        let now = self.started.elapsed();
+        let hope = {
+            let mut choice = self.choice();
+            choice.failed(now, way);
+            choice.has_hope()
+        };
+        self.decide();
+        hope
+    }
+
+    pub(crate) fn status(&self) -> Vec<WayStatus> {
+        let choice = self.choice();
+        let way = |(number, remote): (usize, &Remote)| {
+            let known = choice.known(number);
+            WayStatus {
+                remote: remote.to_string(),
+                in_use: choice.current() == number,
+                works: known.works,
+                rtt: known.rtt,
+                loss: known.loss,
+                goodput: known.goodput,
+            }
+        };
+        self.remotes.iter().enumerate().map(way).collect()
+    }
+
+    /// Times that links went another way.
+    pub(crate) fn moves(&self) -> u64 {
+        self.choice().moves()
+    }
+
+    fn decide(&self) {
+        let moved = self.choice().decide(self.started.elapsed());
+        if let Some(Move { from, to, reason }) = moved {
+            tracing::info!(from = %self.remotes[from], to = %self.remotes[to], %reason, "the links go another way");
+            self.current.send_replace(to);
+        }
+    }
+
+    fn number(&self, remote: &Remote) -> Option<usize> {
+        self.remotes.iter().position(|other| other == remote)
+    }
+
+    fn choice(&self) -> MutexGuard<'_, Choice> {
+        lock(&self.choice)
+    }
+}
+
+fn traits(scheme: Scheme) -> Traits {
+    let (loss_weight, burden) = match scheme {
+        // A lost packet stops everything behind it.
+        Scheme::Tcp | Scheme::Tls => (25.0, 1.05),
+        Scheme::Ws | Scheme::Wss => (25.0, 1.1),
+        // A lost packet stops its own stream.
+        Scheme::Quic => (8.0, 1.0),
+        // Repairs before it is asked to, at the cost of more bytes.
+        Scheme::Kcp => (4.0, 1.15),
+    };
+    Traits {
+        loss_weight,
+        burden,
+    }
+}
+
+/// Starts to look at links and ways.
+pub(crate) fn start(shared: &Arc<Shared>, workers: &[WorkerHandle]) {
+    if shared.ways.is_none() {
+        return;
+    }
+    for (number, handle) in workers.iter().enumerate() {
+        let _ = handle.spawn(move || async move {
+            let Some(agent) = Agent::current() else {
+                return;
+            };
+            let stopping = agent.shared.stopping.clone();
+            tokio::select! {
+                () = watch_links(Rc::clone(&agent), number == 0) => {}
+                () = stopping.wait() => {}
+            }
+        });
+    }
+}
+
+/// A link that is looked at.
+pub(crate) struct Watched {
+    link: Link,
+    remote: Remote,
+    sent: u64,
+    received: u64,
+    packets: Option<(u64, u64)>,
+    measured_at: Instant,
+    /// When something was last heard, and what had been sent by then.
+    heard_at: Instant,
+    heard: (u64, u64),
+}
+
+impl Watched {
+    pub(crate) fn new(link: Link, remote: Remote) -> Self {
+        let now = Instant::now();
+        let (sent, received) = link.bytes();
+        Self {
+            packets: link.packets(),
+            link,
+            remote,
+            sent,
+            received,
+            measured_at: now,
+            heard_at: now,
+            heard: (sent, received),
+        }
+    }
+
+    pub(crate) fn is(&self, link: &Link) -> bool {
+        self.link.is(link)
+    }
+
+    /// Whether the link speaks and gets no answer. Only QUIC acknowledges whatever it hears, within the round-trip time.
+    fn is_silent(&mut self, now: Instant, late: bool) -> bool {
+        if self.packets.is_none() {
+            return false;
+        }
+        let (sent, received) = self.link.bytes();
+        // A look that comes late proves nothing: this end may have slept.
+        if late || received != self.heard.1 || sent == self.heard.0 {
+            self.heard_at = now;
+            self.heard = (sent, received);
+            return false;
+        }
+        now.duration_since(self.heard_at) >= UNANSWERED.max(self.link.round_trip() * 4)
+    }
+
+    fn figures(&mut self, now: Instant) -> Figures {
+        let seconds = now.duration_since(self.measured_at).as_secs_f64();
+        self.measured_at = now;
+        let (sent, received) = self.link.bytes();
+        let moved = (sent - self.sent).max(received - self.received);
+        (self.sent, self.received) = (sent, received);
+        let rate = moved as f64 / seconds.max(0.001);
+        let packets = self.link.packets();
+        let loss = packets.zip(self.packets).and_then(|(new, old)| {
+            let (sent, lost) = (new.0 - old.0, new.1 - old.1);
+            (sent >= ENOUGH_PACKETS).then(|| {
+                self.packets = packets;
+                lost as f64 / sent as f64
+            })
+        });
+        let rtt = self.link.round_trip();
+        Figures {
+            rtt: (!rtt.is_zero()).then_some(rtt),
+            loss,
+            goodput: (rate >= BUSY).then_some(rate),
+        }
+    }
+}
+
+async fn watch_links(agent: Rc<Agent>, decides: bool) {
+    let Some(ways) = &agent.shared.ways else {
+        return;
+    };
+    let probing: Rc<RefCell<bool>> = Rc::default();
+    let mut measure_at = Instant::now();
+    let mut looked_at = Instant::now();
+    loop {
+        tokio::time::sleep(LOOK).await;
+        let now = Instant::now();
+        let late = now.duration_since(looked_at) > LOOK * 3;
+        looked_at = now;
+        let current = ways.current();
+        let measures = now.duration_since(measure_at) >= MEASURE;
+        for watched in agent.watched.borrow_mut().iter_mut() {
+            if watched.remote != current {
+                continue;
+            }
+            if watched.is_silent(now, late) {
+                tracing::debug!(server = %current, "a link gets no answers");
+                ways.choice()
+                    .failed(ways.started.elapsed(), ways.number(&current).unwrap_or(0));
+            } else if measures {
+                let figures = watched.figures(now);
+                let mut choice = ways.choice();
+                if choice.current() == ways.number(&current).unwrap_or(0) {
+                    choice.measured(ways.started.elapsed(), figures);
+                }
+            }
+        }
+        if measures {
+            measure_at = now;
+        }
+        if decides {
+            ways.decide();
+            probe_due(&agent, &probing);
+        }
+    }
+}
+
+/// Looks at one way that is not used, if it is time; one after the other.
+fn probe_due(agent: &Rc<Agent>, probing: &Rc<RefCell<bool>>) {
+    let Some(ways) = &agent.shared.ways else {
+        return;
+    };
+    if *probing.borrow() {
+        return;
+    }
+    let Some(way) = ways.choice().due(ways.started.elapsed()) else {
+        return;
+    };
+    *probing.borrow_mut() = true;
+    let (agent, probing) = (Rc::clone(agent), Rc::clone(probing));
+    tokio::task::spawn_local(async move {
+        if let Some(ways) = &agent.shared.ways {
+            let remote = &ways.remotes[way];
+            let limit = Ways::patience(remote).unwrap_or(PROBE_PATIENCE);
+            let probed = tokio::time::timeout(limit, probe(remote, &agent.shared.dialler)).await;
+            let now = ways.started.elapsed();
+            match probed {
+                Ok(Ok(rtt)) => {
+                    let figures = Figures {
+                        rtt: Some(rtt),
+                        ..Figures::default()
+                    };
+                    ways.choice().worked(now, way, figures);
+                    tracing::debug!(server = %remote, ?rtt, "a way works");
+                }
+                Ok(Err(error)) => {
+                    tracing::debug!(server = %remote, %error, "a way does not work");
+                    ways.choice().failed(now, way);
+                }
+                Err(_) => {
+                    tracing::debug!(server = %remote, "a way does not work: no answer in time");
+                    ways.choice().failed(now, way);
+                }
+            }
+        }
+        *probing.borrow_mut() = false;
+    });
+}
+
+/// Goes as far as encryption goes, and measures a round trip.
+async fn probe(remote: &Remote, dialler: &Dialler) -> Result<Duration, DialError> {
+    let began = Instant::now();
+    match remote.scheme {
+        Scheme::Quic => {
+            let (connection, _client) = dial_quic(remote, dialler).await?;
+            let rtt = connection.rtt();
+            connection.close(quic::VarInt::from_u32(0), b"");
+            Ok(rtt)
+        }
+        Scheme::Kcp => {
+            drop(dial_stream(remote, dialler).await?);
+            Ok(began.elapsed())
+        }
+        Scheme::Tcp | Scheme::Ws | Scheme::Tls | Scheme::Wss => {
+            let tcp = connect(&remote.host, remote.port).await?;
+            let rtt = began.elapsed();
+            if remote.scheme.is_encrypted() {
+                drop(dialler.tls.connect(tcp, &remote.host).await?);
+            }
+            Ok(rtt)
+        }
+    }
+}
+
+/// Between two looks at the links.
+const LOOK: Duration = Duration::from_millis(250);
+const MEASURE: Duration = Duration::from_secs(1);
+/// A QUIC link says something at least once a second where there are several ways; without an answer for so long its way is blocked.
+const UNANSWERED: Duration = Duration::from_millis(750);
+/// Fewer packets say nothing about loss.
+const ENOUGH_PACKETS: u64 = 50;
+/// From so many bytes per second on a link is busy.
+const BUSY: f64 = 125_000.0;
+/// What dialling over UDP may take: QUIC sends its first packet again after a second (RFC 9002 §6.2.2).
+const UDP_PATIENCE: Duration = Duration::from_secs(2);
+const PROBE_PATIENCE: Duration = Duration::from_secs(10);

@@ -1,0 +1,74 @@
+//! QUIC links: connections on `quicAddr` that agreed on gt's protocol. A connection stays on the worker where it arrived, also when its client
+//! changes its address (crate `quic`).
+
+use std::rc::Rc;
+
+use ::quic::{Incoming, VarInt};
+
+use crate::{
+    complaints::Complaint,
+    gate::{Full, Place},
+    links,
+    network::Network,
+    worker::Worker,
+};
+
+/// Serves one socket of `quicAddr` until the server stops; links go on.
+pub(crate) async fn serve(worker: Rc<Worker>, shard: ::quic::Shard) {
+    let endpoint = match shard.start() {
+        Ok(endpoint) => endpoint,
+        Err(error) => return tracing::error!(%error, "a listener cannot be served"),
+    };
+    let stop = worker.server.stopping.clone();
+    loop {
+        let incoming = tokio::select! {
+            biased;
+            () = stop.wait() => break,
+            incoming = endpoint.accept() => incoming,
+        };
+        let Some(incoming) = incoming else { break };
+        let address = incoming.connection.remote_address();
+        let place = match enter(&worker, &incoming) {
+            Ok(place) => place,
+            Err(full) => {
+                if worker
+                    .server
+                    .complaints
+                    .hear(Complaint::Pending, address.ip())
+                {
+                    tracing::warn!(peer = %Network::of(address.ip()), reason = %full, "a connection was closed at once");
+                }
+                incoming.connection.close(BUSY, b"too many connections");
+                continue;
+            }
+        };
+        let worker = Rc::clone(&worker);
+        tokio::task::spawn_local(async move {
+            let limit = worker.server.timeouts().handshake;
+            let accepted = link::Transport::quic_accept(incoming.connection);
+            match tokio::time::timeout(limit, accepted).await {
+                Ok(Ok(transport)) => {
+                    Box::pin(links::accept(&worker, transport, address, place)).await;
+                }
+                // It came and went, or said nothing: one that looks whether UDP passes.
+                Ok(Err(error)) => {
+                    tracing::debug!(%error, "a QUIC connection did not become a link")
+                }
+                Err(_) => worker.server.metrics.header_timeouts_total.add_one(),
+            }
+        });
+    }
+    // The endpoint's own task lives as long as its connections do.
+    drop(endpoint);
+}
+
+/// Counted with the others that have not shown who they are.
+fn enter(worker: &Worker, incoming: &Incoming) -> Result<Place, Full> {
+    worker
+        .server
+        .gate
+        .enter(incoming.connection.remote_address().ip())
+}
+
+/// What a client is told that finds no place.
+const BUSY: VarInt = VarInt::from_u32(1);
