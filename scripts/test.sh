@@ -4,7 +4,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 # Program, and the Debian package that brings it.
-needs=(nginx:nginx-light openssl:openssl kcptun-client:kcptun ip:iproute2)
+needs=(nginx:nginx-light openssl:openssl kcptun-client:kcptun ip:iproute2 apache2:apache2-bin varnishtest:varnish slowhttptest:slowhttptest
+    node:nodejs npm:npm python3:python3-venv)
 
 # Debian keeps nginx in sbin, which is not on everybody's path.
 PATH=$PATH:/usr/sbin:/sbin
@@ -26,6 +27,6 @@ if ((${#missing[@]})); then
     fi
 fi
 
-command -v go >/dev/null || echo "no Go (1.24 or later): the tests against kcp-go and smux themselves are skipped"
+command -v go >/dev/null || echo "no Go (1.24 or later): the tests against kcp-go and smux themselves are skipped, those with h2spec and an origin in Go fail"
 
 exec "${CARGO:-cargo}" test --workspace --no-fail-fast "$@"

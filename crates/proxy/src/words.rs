@@ -46,24 +46,26 @@ pub(crate) fn write_head(
         .map_or("/", |target| target.as_str());
     let _ = write!(out, "{method} {target} HTTP/1.1\r\n");
     let authority = parts.uri.authority().map(|authority| authority.as_str());
-    let host = parts
-        .headers
-        .get(http::header::HOST)
-        .map(HeaderValue::as_bytes);
-    match (authority, host) {
-        (Some(authority), Some(host)) if !authority.as_bytes().eq_ignore_ascii_case(host) => {
-            // RFC 9113 §8.3.1: they must agree; two fields make the parser refuse it.
-            field(&mut out, "host", authority.as_bytes());
+    let hosts = || parts.headers.get_all(http::header::HOST).iter();
+    // RFC 9113 §8.3.1: they must agree; the parser refuses a second field, and an empty one.
+    if let Some(authority) = authority {
+        field(&mut out, "host", authority.as_bytes());
+    } else if hosts().next().is_none() {
+        field(&mut out, "host", b"");
+    }
+    let said = authority.filter(|_| hosts().count() == 1);
+    for host in hosts().map(HeaderValue::as_bytes) {
+        if !said.is_some_and(|said| said.as_bytes().eq_ignore_ascii_case(host)) {
             field(&mut out, "host", host);
         }
-        (Some(authority), _) => field(&mut out, "host", authority.as_bytes()),
-        (None, host) => field(&mut out, "host", host.unwrap_or_default()),
     }
     let mut cookies = Vec::new();
     for (name, value) in &parts.headers {
         match name.as_str() {
             "host" | "transfer-encoding" | "connection" | "upgrade" => {}
             "sec-websocket-key" if websocket => {}
+            // Complete as it stands for the parser, though data may follow that makes it malformed (RFC 9113 §8.1.1): its end is awaited.
+            "content-length" if value == "0" && !ended => {}
             // RFC 9113 §8.2.3: crumbs are put together.
             "cookie" => {
                 if !cookies.is_empty() {
@@ -86,7 +88,11 @@ pub(crate) fn write_head(
         Reading::Ended
     } else if ended {
         Reading::Ended
-    } else if parts.headers.contains_key(http::header::CONTENT_LENGTH) {
+    } else if parts
+        .headers
+        .get(http::header::CONTENT_LENGTH)
+        .is_some_and(|length| length != "0")
+    {
         Reading::Plain
     } else {
         out.extend_from_slice(b"transfer-encoding: chunked\r\n");

@@ -185,6 +185,55 @@ fn what_breaks_off_is_reset_and_what_is_refused_is_answered() {
 }
 
 #[test]
+fn several_hosts_are_refused_whether_they_agree_or_not() {
+    let (origin, told) = Origin::answering(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+    let proxy = before(&origin);
+    visit(&proxy, |sender| async {
+        let mut sender = sender.ready().await.expect("ready");
+        for hosts in [
+            ["example.com", "example.com"],
+            ["example.com", "other.test"],
+            ["other.test", "example.com"],
+        ] {
+            let get = request(Method::GET, "/")
+                .header("host", hosts[0])
+                .header("host", hosts[1]);
+            let (answer, _) = sender
+                .send_request(get.body(()).expect("a request"), true)
+                .expect("sent");
+            assert_eq!(answer.await.expect("an answer").status(), 400, "{hosts:?}");
+        }
+    });
+    assert!(told.try_recv().is_err(), "the origin was asked");
+}
+
+#[test]
+fn a_body_that_is_said_to_be_empty_and_is_not_never_arrives() {
+    let (origin, told) = Origin::answering(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+    let proxy = before(&origin);
+    visit(&proxy, |sender| async {
+        let mut sender = sender.ready().await.expect("ready");
+        let post = |length| {
+            request(Method::POST, "/")
+                .header("content-length", length)
+                .body(())
+                .expect("a request")
+        };
+        let (answer, mut upload) = sender.send_request(post("0"), false).expect("sent");
+        upload
+            .send_data(Bytes::from_static(b"abc"), true)
+            .expect("sent");
+        assert!(answer.await.is_err(), "answered");
+        let (answer, mut upload) = sender.send_request(post("0"), false).expect("sent");
+        upload.send_data(Bytes::new(), true).expect("sent");
+        assert_eq!(answer.await.expect("an answer").status(), 200);
+    });
+    let whole =
+        std::iter::from_fn(|| told.try_recv().ok()).filter(|seen| seen.ends_with(b"\r\n0\r\n\r\n"));
+    assert_eq!(whole.count(), 1);
+}
+
+#[test]
 fn many_streams_are_answered_each_with_its_own() {
     let origin = Origin::new(|mut stream, _| {
         while let Some(request) = read_message(&mut stream) {

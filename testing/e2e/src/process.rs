@@ -229,6 +229,13 @@ impl Process {
         self.log.lock().lines.join("\n")
     }
 
+    /// The lines behind the first `at`, so far.
+    #[must_use]
+    pub fn log_from(&self, at: usize) -> Vec<String> {
+        let inner = self.log.lock();
+        inner.lines.get(at..).unwrap_or_default().to_vec()
+    }
+
     /// Resident memory in KiB; 0 when the process is gone.
     #[must_use]
     pub fn rss_kib(&self) -> u64 {

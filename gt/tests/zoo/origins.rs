@@ -1,0 +1,271 @@
+//! Servers of others, each with a tiny application that says what it understood.
+
+use std::{
+    cell::Cell,
+    net::{Ipv4Addr, SocketAddr},
+    process::Command,
+    thread,
+    time::{Duration, Instant},
+};
+
+use e2e::{PortRange, Process, TempDir, wait};
+
+use crate::{
+    corpus::{MOST_BODY, Meaning},
+    recorder::Recorder,
+    tools::{go_origin, program, python, zoo},
+};
+
+/// A running server.
+#[derive(Debug)]
+pub(crate) struct Origin {
+    pub(crate) name: &'static str,
+    address: SocketAddr,
+    source: Source,
+    _port: PortRange,
+}
+
+/// Where it says what it understood.
+#[derive(Debug)]
+enum Source {
+    /// In its log; how many lines were read.
+    Log(Process, Cell<usize>),
+    /// By passing it on.
+    Behind {
+        _process: Process,
+        recorder: Recorder,
+    },
+}
+
+impl Origin {
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What it has said since the last call; waits until `enough`, for a second at most, for a log is written behind an answer.
+    pub(crate) fn take(&self, enough: impl Fn(&[Meaning]) -> bool) -> Vec<Meaning> {
+        let deadline = Instant::now() + Duration::from_secs(1);
+        let mut said = Vec::new();
+        loop {
+            match &self.source {
+                Source::Log(process, at) => {
+                    let lines = process.log_from(at.get());
+                    at.set(at.get() + lines.len());
+                    said.extend(lines.iter().filter_map(|line| parse(line)));
+                }
+                Source::Behind { recorder, .. } => {
+                    said.extend(recorder.take().into_iter().map(|seen| seen.meaning));
+                }
+            }
+            if enough(&said) || Instant::now() > deadline {
+                return said;
+            }
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+/// The servers that every run asks.
+pub(crate) fn few() -> Vec<Origin> {
+    start(&[gunicorn, aiohttp, node, go, nginx, apache])
+}
+
+/// All servers.
+pub(crate) fn all() -> Vec<Origin> {
+    start(&[
+        gunicorn, aiohttp, node, go, nginx, apache, uvicorn, tornado, waitress,
+    ])
+}
+
+/// Starts a server on a port.
+type Begin = fn(u16, TempDir) -> (&'static str, Source);
+
+/// Started together, for each needs its time.
+fn start(which: &[Begin]) -> Vec<Origin> {
+    // Built first: what cargo and pip say to one another's locks is no test's business.
+    let _ = (python(), go_origin());
+    let begun: Vec<Origin> = which
+        .iter()
+        .map(|begin| {
+            let port = PortRange::claim(1);
+            let (name, source) = begin(port.first(), TempDir::new());
+            let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port.first()));
+            Origin {
+                name,
+                address,
+                source,
+                _port: port,
+            }
+        })
+        .collect();
+    for origin in &begun {
+        wait::until_accepting(origin.address);
+    }
+    begun
+}
+
+fn logged(name: &'static str, command: Command, dir: TempDir) -> (&'static str, Source) {
+    let source = Source::Log(Process::start(name, command, dir), Cell::new(0));
+    (name, source)
+}
+
+fn behind(
+    name: &'static str,
+    command: Command,
+    dir: TempDir,
+    recorder: Recorder,
+) -> (&'static str, Source) {
+    let source = Source::Behind {
+        _process: Process::start(name, command, dir).with_workers(),
+        recorder,
+    };
+    (name, source)
+}
+
+fn script(name: &str) -> Command {
+    let mut command = Command::new(python());
+    command
+        .current_dir(zoo(""))
+        .env("PYTHONDONTWRITEBYTECODE", "1");
+    if name == "-m" {
+        command.arg(name)
+    } else {
+        command.arg(zoo(name))
+    };
+    command
+}
+
+fn gunicorn(port: u16, dir: TempDir) -> (&'static str, Source) {
+    let mut command = script("-m");
+    command.args([
+        "gunicorn",
+        "--worker-class",
+        "gthread",
+        "--threads",
+        "4",
+        "--log-level",
+        "warning",
+        "--no-control-socket",
+        "--bind",
+    ]);
+    command
+        .arg(format!("127.0.0.1:{port}"))
+        .arg("--worker-tmp-dir")
+        .arg(dir.path())
+        .arg("wsgi:app");
+    logged("gunicorn", command, dir)
+}
+
+fn waitress(port: u16, dir: TempDir) -> (&'static str, Source) {
+    let mut command = script("wsgi.py");
+    command.arg(port.to_string());
+    logged("waitress", command, dir)
+}
+
+fn aiohttp(port: u16, dir: TempDir) -> (&'static str, Source) {
+    let mut command = script("aio.py");
+    command.arg(port.to_string());
+    logged("aiohttp", command, dir)
+}
+
+fn tornado(port: u16, dir: TempDir) -> (&'static str, Source) {
+    let mut command = script("torn.py");
+    command.arg(port.to_string());
+    logged("tornado", command, dir)
+}
+
+fn uvicorn(port: u16, dir: TempDir) -> (&'static str, Source) {
+    let mut command = script("-m");
+    command.args(["uvicorn", "--log-level", "error", "--http", "h11", "--port"]);
+    command.arg(port.to_string()).arg("asgi:app");
+    logged("uvicorn", command, dir)
+}
+
+fn node(port: u16, dir: TempDir) -> (&'static str, Source) {
+    let mut command = Command::new(program("node", "Debian's nodejs"));
+    command.arg(zoo("node.mjs")).arg(port.to_string());
+    logged("node", command, dir)
+}
+
+fn go(port: u16, dir: TempDir) -> (&'static str, Source) {
+    let mut command = Command::new(go_origin());
+    command.arg(port.to_string());
+    logged("Go net/http", command, dir)
+}
+
+/// nginx reads the whole body before it passes the request on.
+fn nginx(port: u16, dir: TempDir) -> (&'static str, Source) {
+    let recorder = Recorder::lenient();
+    let config = dir.file(
+        "nginx.conf",
+        format!(
+            "daemon off; master_process off; worker_processes 1; pid nginx.pid; error_log stderr crit;\nevents {{ worker_connections 512; }}\nhttp {{ access_log off; \
+             client_max_body_size 0; underscores_in_headers on; client_body_temp_path b; proxy_temp_path p; fastcgi_temp_path f; uwsgi_temp_path u; scgi_temp_path s;\n\
+             server {{ listen 127.0.0.1:{port}; location / {{ proxy_pass http://{}; proxy_http_version 1.1; proxy_set_header Host zoo.test; }} }} }}\n",
+            recorder.address()
+        ),
+    );
+    let mut command = Command::new(program("nginx", "Debian's nginx-light"));
+    command
+        .arg("-p")
+        .arg(dir.path())
+        .args(["-e", "stderr", "-c"])
+        .arg(config);
+    behind("nginx", command, dir, recorder)
+}
+
+/// Apache, made to read the whole body before it passes the request on.
+fn apache(port: u16, dir: TempDir) -> (&'static str, Source) {
+    let recorder = Recorder::lenient();
+    let modules = [
+        "mpm_event",
+        "authz_core",
+        "proxy",
+        "proxy_http",
+        "env",
+        "headers",
+    ];
+    let modules: String = modules
+        .iter()
+        .map(|name| format!("LoadModule {name}_module /usr/lib/apache2/modules/mod_{name}.so\n"))
+        .collect();
+    let at = dir.path().display();
+    let config = dir.file(
+        "apache.conf",
+        format!(
+            "ServerRoot {at}\nPidFile {at}/pid\nDefaultRuntimeDir {at}\nMutex posixsem\nServerName zoo.test\nListen 127.0.0.1:{port}\n{modules}\
+             ErrorLog /dev/stderr\nLogLevel crit\nStartServers 1\nServerLimit 1\nThreadsPerChild 32\nMaxRequestWorkers 32\nTraceEnable on\nAllowEncodedSlashes NoDecode\n\
+             SetEnv proxy-sendcl 1\nKeepAliveTimeout 60\nMaxKeepAliveRequests 0\nProxyPass / http://{}/ nocanon retry=0\n",
+            recorder.address()
+        ),
+    );
+    let mut command = Command::new(program("apache2", "Debian's apache2-bin"));
+    command.args(["-D", "FOREGROUND", "-f"]).arg(config);
+    behind("Apache", command, dir, recorder)
+}
+
+/// `ZOO METHOD TARGET LENGTH BODY`, in hexadecimal.
+fn parse(line: &str) -> Option<Meaning> {
+    let (_, words) = line.split_once("ZOO ")?;
+    let mut words = words.split(' ');
+    let (method, target) = (unhex(words.next()?)?, unhex(words.next()?)?);
+    let length = words.next()?.parse().ok()?;
+    let mut body = unhex(words.next()?)?;
+    body.truncate(MOST_BODY);
+    Some(Meaning {
+        method,
+        target,
+        length,
+        body,
+    })
+}
+
+fn unhex(text: &str) -> Option<Vec<u8>> {
+    if text == "-" {
+        return Some(Vec::new());
+    }
+    let pairs = text.as_bytes().chunks(2);
+    pairs
+        .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok())
+        .collect()
+}

@@ -1,0 +1,3 @@
+module gt.example/zoo
+
+go 1.24
