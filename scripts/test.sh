@@ -4,7 +4,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 # Program, and the Debian package that brings it.
-needs=(nginx:nginx-light openssl:openssl kcptun-client:kcptun ip:iproute2)
+needs=(nginx:nginx-light openssl:openssl kcptun-client:kcptun ip:iproute2 pgrep:procps script:bsdutils)
 
 # Debian keeps nginx in sbin, which is not on everybody's path.
 PATH=$PATH:/usr/sbin:/sbin
