@@ -53,6 +53,7 @@ fn start_with(site: Site, protocol: Protocol, access_log: Option<AccessLogSpec>)
             address: "127.0.0.1:0".parse().expect("an address"),
             protocol,
             proxy_from: IpSet::default(),
+            http3: false,
         }],
         site,
         access_log,
