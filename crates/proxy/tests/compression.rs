@@ -210,6 +210,22 @@ fn the_head_is_the_same_for_head_and_get() {
 }
 
 #[test]
+fn a_visitor_that_asks_by_the_weak_tag_is_told_the_weak_tag() {
+    let (origin, told) = Origin::answering(b"HTTP/1.1 304 Not Modified\r\nETag: \"v1\"\r\n\r\n");
+    let proxy = compressing(&origin);
+    for (asked, tag) in [("\"v0\", W/\"v1\"", "W/\"v1\""), ("\"v1\"", "\"v1\"")] {
+        let fields =
+            format!("If-None-Match: {asked}\r\nAccept-Encoding: gzip\r\nConnection: close\r\n");
+        let (answer, _) = exchange(&proxy, &get("/", &fields));
+        let answer = text(&answer);
+        assert!(answer.contains(&format!("\r\nETag: {tag}\r\n")), "{answer}");
+        assert_eq!(answer.matches("ETag").count(), 1, "{answer}");
+        let seen = text(&told.recv_timeout(PATIENCE).expect("a request"));
+        assert!(seen.contains(asked), "{seen}");
+    }
+}
+
+#[test]
 fn what_may_not_be_compressed_passes_byte_for_byte() {
     let plain = "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 2000\r\n";
     for head in [

@@ -189,6 +189,14 @@ fn threads(name: &str) -> usize {
         .count()
 }
 
+/// Whether nothing has come on a connection.
+fn is_waiting(stream: &TcpStream) -> bool {
+    stream.set_nonblocking(true).expect("a socket");
+    let found = stream.peek(&mut [0]);
+    stream.set_nonblocking(false).expect("a socket");
+    found.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
+}
+
 #[test]
 fn many_passwords_at_once_are_checked_by_few_threads_and_hold_up_nobody_else() {
     let (origin, _told) = Origin::answering(OK);
@@ -216,23 +224,19 @@ fn many_passwords_at_once_are_checked_by_few_threads_and_hold_up_nobody_else() {
         })
         .collect();
     let mut most = 0;
-    let mut slowest = Duration::ZERO;
-    for _ in 0..20 {
-        let began = Instant::now();
-        let (answer, _) = exchange(
-            &proxy,
-            b"GET /open HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
-        );
+    for n in 0..20 {
+        let request = b"GET /open HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+        let (answer, _) = exchange(&proxy, request);
         assert!(
             text(&answer).starts_with("HTTP/1.1 200 "),
             "{}",
             text(&answer)
         );
-        slowest = slowest.max(began.elapsed());
         most = most.max(threads("gt-passwords"));
+        // It came behind all of them, and did not wait for them.
+        assert!(n > 0 || flood.iter().any(is_waiting));
     }
     assert!((1..=4).contains(&most), "{most} threads");
-    assert!(slowest < Duration::from_secs(2), "{slowest:?}");
     let mut statuses = Vec::new();
     for mut stream in flood {
         let mut answer = Vec::new();
@@ -311,7 +315,7 @@ fn an_exchange_ends_when_its_whole_time_is_over() {
     );
     let took = began.elapsed();
     assert!(
-        (Duration::from_secs(1)..Duration::from_secs(4)).contains(&took),
+        (Duration::from_secs(1)..PATIENCE).contains(&took),
         "{took:?}"
     );
     let lines = log_of(proxy, &path);
@@ -355,7 +359,7 @@ fn a_silent_stream_ends_after_the_time_of_its_listener() {
         }
     });
     let times = StreamTimes {
-        idle: Duration::from_secs(1),
+        idle: Duration::from_secs(2),
         ..StreamTimes::default()
     };
     let proxy = streams_to(origin.address, times);
@@ -371,7 +375,7 @@ fn a_silent_stream_ends_after_the_time_of_its_listener() {
     let took = began.elapsed();
     assert!(!matches!(end, Ok(1)), "{end:?}");
     assert!(
-        took > Duration::from_millis(2000) && took < Duration::from_secs(5),
+        took > Duration::from_secs(3) && took < PATIENCE,
         "{took:?}"
     );
 }
@@ -403,7 +407,8 @@ fn a_server_that_does_not_accept_costs_a_stream_only_the_time_of_its_listener() 
     let end = stream.read(&mut [0]);
     let took = began.elapsed();
     assert!(!matches!(end, Ok(1..)), "{end:?}");
-    assert!(took < Duration::from_secs(3), "{took:?}");
+    // The default is 5 s.
+    assert!(took < Duration::from_millis(4500), "{took:?}");
 }
 
 #[test]
@@ -532,10 +537,6 @@ fn a_pipe_that_nobody_empties_stalls_neither_requests_nor_the_end() {
     drop(stream);
     let began = Instant::now();
     proxy.stop(PATIENCE);
-    assert!(
-        began.elapsed() < Duration::from_secs(5),
-        "{:?}",
-        began.elapsed()
-    );
+    assert!(began.elapsed() < PATIENCE, "{:?}", began.elapsed());
     drop(reader);
 }

@@ -92,6 +92,7 @@ impl Forward<'_> {
                 answer,
                 picked,
                 compression: Compression::Untouched,
+                revalidated: false,
             };
             match behind {
                 Behind::Body(body) => {

@@ -148,6 +148,8 @@ pub(super) struct Incoming<'h> {
     pub(super) answer: Response<'h>,
     pub(super) picked: &'h Picked,
     pub(super) compression: Compression,
+    /// It says that what the visitor has, compressed, is still good.
+    pub(super) revalidated: bool,
 }
 
 impl Incoming<'_> {
@@ -155,6 +157,7 @@ impl Incoming<'_> {
     pub(super) fn choose(&mut self) -> Option<Encoder> {
         let Forward { context, route, .. } = *self.forward;
         let rules = route.compress.as_ref()?;
+        self.revalidated = self.answer.status() == 304 && self.names_weak_tag();
         self.compression = rules.decide(&AnswerView {
             request: &FieldView(self.request.fields()),
             answer: &FieldView(self.answer.fields()),
@@ -179,7 +182,8 @@ impl Incoming<'_> {
         let compressed = matches!(self.compression, Compression::With(_));
         writer.copy(answer.fields(), |field| {
             let dropped = (edited && edits.removes(field.name))
-                || (compressed && is_of_the_plain(field.name));
+                || (compressed && is_of_the_plain(field.name))
+                || (self.revalidated && field.name.eq_ignore_ascii_case(b"etag"));
             !dropped
         });
         self.write_compression(&mut writer, value);
@@ -216,8 +220,20 @@ impl Incoming<'_> {
         writer.finish()
     }
 
+    /// The visitor asks by the tag that an answer had when it was compressed; a 304 must name the same (RFC 9111 §4.3.4).
+    fn names_weak_tag(&self) -> bool {
+        let Some(tag) = self.answer.fields().values(b"etag").next() else {
+            return false;
+        };
+        let asked = self.request.fields();
+        asked
+            .values(b"if-none-match")
+            .flat_map(|value| value.split(|byte| *byte == b','))
+            .any(|asked| asked.trim_ascii().strip_prefix(b"W/") == Some(tag))
+    }
+
     fn write_compression<N>(&self, writer: &mut HeadWriter<'_, N>, value: &mut Vec<u8>) {
-        if self.compression == Compression::Untouched {
+        if self.compression == Compression::Untouched && !self.revalidated {
             return;
         }
         let fields = self.answer.fields();
@@ -228,10 +244,13 @@ impl Incoming<'_> {
         if !varies.any(|name| name == b"*" || name.eq_ignore_ascii_case(b"accept-encoding")) {
             add(writer, b"Vary", b"Accept-Encoding");
         }
-        let Compression::With(coding) = self.compression else {
-            return;
-        };
-        add(writer, b"Content-Encoding", coding.as_str().as_bytes());
+        match self.compression {
+            Compression::With(coding) => {
+                add(writer, b"Content-Encoding", coding.as_str().as_bytes());
+            }
+            _ if self.revalidated => {}
+            _ => return,
+        }
         // RFC 9110 §8.8.1: the bytes are others now, the meaning is not.
         if let Some(tag) = fields.values(b"etag").next()
             && !self.forward.route.response_headers.removes(b"etag")

@@ -44,6 +44,7 @@ impl Context<'_> {
             method: request.method(),
             target: request.raw_target(),
             version: match request.version() {
+                _ if self.http2 => "HTTP/2.0",
                 Version::Http10 => "HTTP/1.0",
                 Version::Http11 => "HTTP/1.1",
             },
