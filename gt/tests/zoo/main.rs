@@ -8,6 +8,7 @@
 //! The programs' side is in `testing/interop/zoo`, with how to replay one case. A program that is missing fails the test that needs it. Long forms are ignored
 //! tests, run by `make interop-proxy`.
 
+mod autobahn;
 mod corpus;
 mod expand;
 mod framing;
@@ -16,7 +17,9 @@ mod origins;
 mod proxies;
 mod recorder;
 mod score;
+mod slow;
 mod tools;
+mod vtest;
 mod websocket;
 mod wire;
 mod ws_cases;

@@ -42,9 +42,9 @@ impl Origin {
         self.address
     }
 
-    /// What it has said since the last call; waits until `enough`, for a second at most, for a log is written behind an answer.
+    /// What it has said since the last call; waits until `enough`: a log may be written behind an answer.
     pub(crate) fn take(&self, enough: impl Fn(&[Meaning]) -> bool) -> Vec<Meaning> {
-        let deadline = Instant::now() + Duration::from_secs(1);
+        let deadline = Instant::now() + Duration::from_secs(10);
         let mut said = Vec::new();
         loop {
             match &self.source {

@@ -103,12 +103,12 @@ impl Proxy {
         let (ports, dir) = (claim(2 * to.len()), TempDir::new());
         let apart = u16::try_from(to.len()).expect("a few origins");
         let mut text = String::from(
-            "global\n  nbthread 1\n  maxconn 512\ndefaults d\n  mode http\n  http-request set-header X-Forwarded-For %[src]\n  http-request set-header X-Real-IP %[src]\n  http-request set-header X-Forwarded-Host %[req.hdr(host)]\n  http-request set-header X-Forwarded-Proto http\n  http-reuse always\n  timeout connect 5s\n  timeout client 30s\n  timeout server 30s\n",
+            "global\n  nbthread 1\n  maxconn 512\ndefaults\n  mode http\n  http-reuse always\n  timeout connect 5s\n  timeout client 30s\n  timeout server 30s\n",
         );
         for ((n, to), port) in to.iter().enumerate().zip(ports.first()..) {
             let _ = writeln!(
                 text,
-                "frontend f{n}\n  bind 127.0.0.1:{port}\n  bind 127.0.0.1:{} proto h2\n  default_backend b{n}\nbackend b{n}\n  server s {to}",
+                "frontend f{n}\n  bind 127.0.0.1:{port}\n  bind 127.0.0.1:{} proto h2\n  http-request set-header X-Forwarded-For %[src]\n  http-request set-header X-Real-IP %[src]\n  http-request set-header X-Forwarded-Host %[req.hdr(host)]\n  http-request set-header X-Forwarded-Proto http\n  default_backend b{n}\nbackend b{n}\n  server s {to}",
                 port + apart
             );
         }

@@ -113,16 +113,9 @@ fn fate(case: &Case, seen: &[Seen], said: &[(&str, &[Meaning])]) -> (Fate, Strin
     if clear {
         lists.push(("the recorder", &recorded));
     }
-    let smuggled = |list: &[Meaning]| {
-        list.iter()
-            .any(|meaning| meaning.target.starts_with(b"/smuggled"))
-    };
     for (name, list) in &lists {
         for (other, others) in &lists {
-            if let (false, Some(least)) = (
-                agree(list, others) && smuggled(list) == smuggled(others),
-                list.first(),
-            ) {
+            if let (false, Some(least)) = (agree(list, others), list.first()) {
                 let theirs = others.first().map(show).unwrap_or_default();
                 return (
                     Fate::Ambiguous,
@@ -142,14 +135,16 @@ fn fate(case: &Case, seen: &[Seen], said: &[(&str, &[Meaning])]) -> (Fate, Strin
     }
 }
 
-/// Whether one list is the other, less some that an origin refuses.
+/// Whether nothing in one list contradicts the other: no target has another method or body, and none was hidden in another's body for one alone. What is
+/// missing was refused: an origin may do that.
 fn agree(a: &[Meaning], b: &[Meaning]) -> bool {
-    let within = |a: &[Meaning], b: &[Meaning]| {
-        let mut b = b.iter();
-        a.iter()
-            .all(|meaning| b.any(|other| plain(other) == plain(meaning)))
+    let smuggled = |list: &[Meaning]| {
+        list.iter()
+            .any(|meaning| plain(meaning).1.starts_with(b"/smuggled"))
     };
-    within(a, b) || within(b, a)
+    let same = |a: &Meaning, b: &Meaning| plain(a).1 != plain(b).1 || plain(a) == plain(b);
+    let consistent = a.iter().all(|a| b.iter().all(|b| same(a, b)));
+    consistent && (smuggled(a) == smuggled(b) || a.is_empty() || b.is_empty())
 }
 
 /// Without what programs tell of in different words: the authority of an absolute form, the target of CONNECT.
@@ -229,13 +224,14 @@ fn origins_that_understand_different_requests_disagree() {
     let meaning =
         |target: &str, body: &str| Meaning::new(b"GET", target.as_bytes(), body.as_bytes());
     let (a, b, other) = (meaning("/a", ""), meaning("/b", ""), meaning("/a", "x"));
+    let hidden = meaning("/smuggled", "");
     assert!(
         agree(&[a.clone(), b.clone()], std::slice::from_ref(&b)),
-        "one refused"
+        "one is refused"
     );
+    assert!(!agree(std::slice::from_ref(&a), &[other]), "another body");
     assert!(
-        !agree(&[a.clone(), b.clone()], &[b.clone(), a.clone()]),
-        "another order"
+        !agree(std::slice::from_ref(&a), &[a.clone(), hidden]),
+        "one more"
     );
-    assert!(!agree(&[a], &[other]), "another body");
 }

@@ -64,6 +64,30 @@ pub(crate) fn python() -> PathBuf {
     made.clone()
 }
 
+/// Python 2.7, and a folder with Autobahn's test suite, which has no other.
+pub(crate) fn autobahn() -> (PathBuf, PathBuf) {
+    const PACKAGE: &str = "autobahntestsuite==25.10.1";
+    let named = std::env::var_os("GT_PYTHON2").map(PathBuf::from);
+    let python = named
+        .unwrap_or_else(|| program("python2.7", "Python 2.7 with pip, or name it in GT_PYTHON2"));
+    let folder = kept("autobahn");
+    once(&folder.join("installed"), PACKAGE, || {
+        let mut pip = Command::new(&python);
+        pip.args([
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--disable-pip-version-check",
+            "--target",
+        ]);
+        run(pip.arg(&folder).arg(PACKAGE));
+        // A package of a namespace, which Python 2 finds only where it is marked.
+        fs::write(folder.join("zope/__init__.py"), "").expect("written");
+    });
+    (python, folder)
+}
+
 /// A program of the module in `testing/interop/zoo/go`.
 pub(crate) fn go_origin() -> PathBuf {
     let binary = kept("go").join("origin");
