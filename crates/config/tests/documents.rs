@@ -14,8 +14,8 @@ use common::World;
 use config::{
     Checked, System, check_text, load_path,
     options::{
-        ACCESS_LOG, APP, BACKEND, BASIC_AUTH, CERTIFICATE, CLIENT, CLIENT_OPTIONS, EDITS, EJECTION,
-        FILES, HEALTH, HOST, KEEP_ALIVE, Kind, LIMITS, LISTENER, Opt, PROXY, PROXY_FILE,
+        ACCESS_LOG, APP, BACKEND, BASIC_AUTH, CERTIFICATE, CLIENT, CLIENT_OPTIONS, COMPRESS, EDITS,
+        EJECTION, FILES, HEALTH, HOST, KEEP_ALIVE, Kind, LIMITS, LISTENER, Opt, PROXY, PROXY_FILE,
         PROXY_OPTIONS, RATE_LIMIT, REDIRECT, RESPOND, REWRITE, ROUTE, SERVER, SERVER_ENTRY,
         SERVER_OPTIONS, SERVICE, STICKY, Status, TCP, TIMEOUTS, Table, UPSTREAM, UPSTREAM_TLS,
         USER,
@@ -24,7 +24,7 @@ use config::{
 };
 use serde_json::Value;
 
-const TABLES: [&Table; 33] = [
+const TABLES: [&Table; 34] = [
     &SERVER,
     &SERVER_OPTIONS,
     &USER,
@@ -47,6 +47,7 @@ const TABLES: [&Table; 33] = [
     &HEALTH,
     &EJECTION,
     &ROUTE,
+    &COMPRESS,
     &REDIRECT,
     &RESPOND,
     &FILES,
@@ -143,6 +144,10 @@ fn proxy_bases() -> Vec<(&'static Table, Vec<&'static str>)> {
                 "proxy: {listeners: {addr: 1}, routes: {to: 'h:1', KEY}}",
                 "proxy: {listeners: {addr: 1}, routes: {KEY}}",
             ],
+        ),
+        (
+            &COMPRESS,
+            vec!["proxy: {listeners: {addr: 1}, routes: {to: 'h:1', compress: {KEY}}}"],
         ),
         (
             &REDIRECT,
@@ -656,6 +661,7 @@ fn example(option: &Opt) -> String {
             "upstream server" => "[127.0.0.1:3000, 127.0.0.1:3001]",
             "sticky cookie" => "{cookie: session}",
             "access log" => "/var/log/gt/access.log",
+            "compression" => "true",
             "redirect" => "'https://{host}{uri}'",
             _ => "/srv/www",
         },

@@ -6,7 +6,8 @@ use std::{net::IpAddr, path::Path, time::Duration};
 
 use common::{World, refused};
 use config::{
-    CheckKind, Checked, ListenerProtocol, Proxy, Role, ServerAddress, UpstreamProtocol, check_text,
+    AccessLogFormat, CheckKind, Checked, ListenerProtocol, Proxy, Role, ServerAddress,
+    UpstreamProtocol, check_text,
 };
 use route::{Action, HashKey, NoHeaders, Policy, RequestView, Route, Scheme, Scratch, UpstreamId};
 
@@ -161,7 +162,7 @@ fn defaults_are_those_of_the_specification() {
         (seconds(60), seconds(3600))
     );
     assert_eq!(route.timeouts.total, None);
-    assert!(!route.compress && route.access.rate.is_none() && route.access.auth.is_none());
+    assert!(route.compress.is_none() && route.access.rate.is_none() && route.access.auth.is_none());
     let upstream = &proxy.proxy.upstreams[0];
     assert_eq!(
         (upstream.policy, upstream.check.as_ref()),
@@ -741,4 +742,97 @@ fn passwords_do_not_show() {
         "    - to: app\n      basicAuth: {passwords: {ann: hunter2}}",
     ));
     assert!(!format!("{good:?}").contains("hunter2"));
+}
+
+#[test]
+fn an_access_log_is_a_path_or_more() {
+    let base = "proxy: {listeners: {addr: 1}, routes: [{to: 'h:1'}, {path: /quiet, to: 'h:1', accessLog: false}], accessLog: LOG}";
+    let load = |log: &str| World::default().proxy(&base.replace("LOG", log));
+    let short = load("logs/access.log").expect("a good file").proxy;
+    let log = short.access_log.expect("a log");
+    assert!(log.path.ends_with("logs/access.log"), "{log:?}");
+    assert_eq!(
+        (log.format, log.sample, log.buffer),
+        (AccessLogFormat::Combined, 1, 4 << 20)
+    );
+    let logged: Vec<bool> = short.routes.iter().map(|route| route.log).collect();
+    assert_eq!(logged, [true, false]);
+    let long = load("{path: /a, format: json, sample: 100, buffer: 1MiB}").expect("a good file");
+    let log = long.proxy.access_log.expect("a log");
+    assert_eq!(
+        (log.format, log.sample, log.buffer),
+        (AccessLogFormat::Json, 100, 1 << 20)
+    );
+    for (bad, said) in [
+        ("{format: json}", "an access log needs `path`"),
+        ("{path: /a, buffer: 1KiB}", "64 KiB to 1 GiB"),
+        ("{path: /a, sample: 0}", "1 to 1000000"),
+        ("{path: /a, format: xml}", "combined, json"),
+    ] {
+        let error = load(bad).expect_err(bad);
+        assert!(error.contains(said), "{bad}: {error}");
+    }
+}
+
+#[test]
+fn compression_is_switched_on_or_described() {
+    let load = |value: &str| {
+        let text = "proxy: {listeners: {addr: 1}, routes: {to: 'h:1', compress: VALUE}}";
+        let proxy = World::default().proxy(&text.replace("VALUE", value))?;
+        let route = proxy.proxy.routes.iter().next().expect("a route").clone();
+        Ok::<_, String>(route.compress)
+    };
+    assert!(load("false").expect("good").is_none());
+    assert!(
+        load("{on: false, types: text/css}")
+            .expect("good")
+            .is_none()
+    );
+    let plain = load("true").expect("good").expect("on");
+    assert_eq!(
+        format!("{plain:?}"),
+        format!("{:?}", route::Compress::default())
+    );
+    let own = load("{codings: [br, gzip], types: [image/*], minLength: 10KiB}").expect("good");
+    let expected = route::Compress::new(
+        &[route::Coding::Brotli, route::Coding::Gzip],
+        ["image/*"],
+        10 << 10,
+    );
+    assert_eq!(
+        format!("{:?}", own.expect("on")),
+        format!("{:?}", expected.expect("good"))
+    );
+    for (bad, said) in [
+        ("{codings: lz4}", "zstd, br, gzip"),
+        ("{types: text}", "types"),
+        ("sometimes", "sometimes"),
+    ] {
+        let error = load(bad).expect_err(bad);
+        assert!(error.contains(said), "{bad}: {error}");
+    }
+}
+
+#[test]
+fn listeners_of_streams_have_times_of_their_own() {
+    let text = "proxy: {timeouts: {connect: 7s}, listeners: [{addr: 1, protocol: tcp, to: 'h:1', timeouts: {tunnel: 9s}}, {addr: 2, protocol: tcp, to: 'h:1'}]}";
+    let times = World::default()
+        .proxy(text)
+        .expect("good")
+        .proxy
+        .stream_timeouts;
+    let found: Vec<_> = times
+        .iter()
+        .map(|times| (times.connect.as_secs(), times.tunnel_idle.as_secs()))
+        .collect();
+    assert_eq!(found, [(7, 9), (7, 3600)]);
+    let text = "proxy: {listeners: {addr: 1, timeouts: {tunnel: 9s}}, routes: {to: 'h:1'}}";
+    let warnings = World::default().proxy(text).expect("good").warnings;
+    assert!(
+        format!("{warnings:?}").contains("for `protocol: tcp` and `tls`"),
+        "{warnings:?}"
+    );
+    let text = "proxy: {listeners: {addr: 1}, routes: {to: u}, upstreams: {u: {servers: 'unix:/run/a', health: {port: 5}}}}";
+    let error = World::default().proxy(text).expect_err("no port");
+    assert!(error.contains("a Unix socket has no other port"), "{error}");
 }

@@ -119,6 +119,7 @@ fn acceptor(files: &config::Certificate) -> Result<TlsAcceptor, ApiError> {
         min_version: MinVersion::Tls12,
         alpn: vec![b"http/1.1".to_vec()],
         unknown_name: UnknownName::ServeDefault,
+        ..TlsServerOptions::default()
     })?)
 }
 

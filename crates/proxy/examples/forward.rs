@@ -3,21 +3,19 @@
 use std::{net::SocketAddr, time::Duration};
 
 use proxy::{
-    Address, Check, KeepAlive, Listener, LogFormat, Options, Protocol, Proxy, Site, UpstreamServer,
-    UpstreamSpec,
+    AccessLogSpec, Address, Check, KeepAlive, Listener, Options, Protocol, Proxy, Site,
+    UpstreamServer, UpstreamSpec,
 };
 use route::{
-    Action, BreakerSpec, Forwarding, HealthSpec, IpSet, Match, Policy, RetryBudgetSpec, Route,
-    Routes, ServerSpec, StreamRoutes, ToUpstream, UpstreamId,
+    Action, BreakerSpec, HealthSpec, IpSet, Match, Policy, RetryBudgetSpec, Route, Routes,
+    ServerSpec, ToUpstream, UpstreamId,
 };
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args().skip(1);
     let listen: SocketAddr = args.next().ok_or("where to listen?")?.parse()?;
     let to: SocketAddr = args.next().ok_or("where to forward?")?.parse()?;
-    let log = args
-        .next()
-        .map(|path| (path.into(), LogFormat::Combined, 1));
+    let log = args.next().map(AccessLogSpec::new);
     let route = Route::new("all", Action::Upstream(ToUpstream::new(UpstreamId(0))));
     let upstream = UpstreamSpec {
         name: "app".into(),
@@ -34,6 +32,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         slow_start: Duration::ZERO,
         health: HealthSpec::default(),
         check: Check::default(),
+        check_port: None,
         breaker: BreakerSpec::default(),
         retry: RetryBudgetSpec::default(),
         keep_alive: KeepAlive::default(),
@@ -48,9 +47,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }],
         site: Site {
             routes: std::sync::Arc::new(Routes::new(vec![(Match::default(), route)])?),
-            streams: StreamRoutes::default(),
             upstreams: vec![upstream],
-            forwarding: Forwarding::default(),
+            ..Site::default()
         },
         access_log: log,
     })?;

@@ -4,12 +4,17 @@ use std::{rc::Rc, time::Duration};
 
 use net::WorkerHandle;
 use route::ServerIndex;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    sync::Notify,
+};
 
 use crate::{proxy::current, site::Check, upstream::Upstream, worker::Worker};
 
 /// Runs for as long as the worker does. Sites come and go; each round looks at the one that is served.
 pub(crate) async fn run(worker: Rc<Worker>, peers: Vec<WorkerHandle>) {
+    // A check that has ended says when the next one is due.
+    let ended = Rc::new(Notify::new());
     loop {
         let now = worker.clock.precise();
         let mut next = now + LONGEST_PAUSE;
@@ -21,9 +26,10 @@ pub(crate) async fn run(worker: Rc<Worker>, peers: Vec<WorkerHandle>) {
                     Some((server, at)) if at <= now => {
                         upstream.health.borrow_mut().check_started(server);
                         let (worker, peers) = (Rc::clone(&worker), peers.clone());
-                        let upstream = Rc::clone(upstream);
+                        let (upstream, ended) = (Rc::clone(upstream), Rc::clone(&ended));
                         tokio::task::spawn_local(async move {
                             check(&worker, &peers, index, &upstream, server).await;
+                            ended.notify_one();
                         });
                     }
                     Some((_, at)) => {
@@ -36,7 +42,10 @@ pub(crate) async fn run(worker: Rc<Worker>, peers: Vec<WorkerHandle>) {
         }
         drop(local);
         let pause = next.saturating_sub(worker.clock.precise());
-        tokio::time::sleep(pause.max(SHORTEST_PAUSE)).await;
+        tokio::select! {
+            () = tokio::time::sleep(pause.max(SHORTEST_PAUSE)) => {}
+            () = ended.notified() => {}
+        }
     }
 }
 
@@ -83,7 +92,7 @@ async fn ask(
     patience: Duration,
 ) -> bool {
     let opened = upstream
-        .connect(server, None, patience, &worker.clock, &worker.metrics)
+        .connect_to_check(server, patience, &worker.clock, &worker.metrics)
         .await;
     let Ok(mut lease) = opened else { return false };
     let Check::Http { path, host, status } = &upstream.spec().check else {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use config::{CheckKind, ListenerProtocol, ProxyConfig, ServerAddress, UpstreamProtocol};
 use net::tls::{
-    MinVersion, TlsAcceptor, TlsClientOptions, TlsConfigError, TlsConnector, TlsFileError,
-    TlsServerOptions, Trust, UnknownName,
+    ClientAuth, MinVersion, TlsAcceptor, TlsClientOptions, TlsConfigError, TlsConnector,
+    TlsFileError, TlsServerOptions, Trust, UnknownName,
 };
 use route::Sticky;
 
@@ -68,14 +68,8 @@ pub fn options(config: &ProxyConfig, workers: Option<usize>) -> Result<Options, 
 /// # Errors
 /// [`ConfiguredError`].
 pub fn site(config: &ProxyConfig) -> Result<Site, ConfiguredError> {
-    if config.via {
-        return Err(unsupported("proxy.via", "Via"));
-    }
     for route in config.routes.iter() {
         let place = || format!("route {}", route.name);
-        if route.compress {
-            return Err(unsupported(place(), "compression"));
-        }
         match &route.action {
             route::Action::Service(_) => {
                 return Err(unsupported(place(), "a relayed service as a target"));
@@ -101,6 +95,8 @@ pub fn site(config: &ProxyConfig) -> Result<Site, ConfiguredError> {
             .collect(),
         upstreams,
         forwarding: config.forwarding.clone(),
+        client_certificates: config.listeners.iter().any(asks_for_certificates),
+        via: config.via,
     })
 }
 
@@ -111,16 +107,16 @@ pub fn same_listeners(old: &ProxyConfig, new: &ProxyConfig) -> bool {
     format!("{:?}", old.listeners) == format!("{:?}", new.listeners)
 }
 
+fn asks_for_certificates(listener: &config::ProxyListener) -> bool {
+    matches!(&listener.protocol, ListenerProtocol::Https { tls, .. } if tls.client_ca.is_some())
+}
+
 fn listener(listener: &config::ProxyListener) -> Result<Listener, ConfiguredError> {
-    let place = || format!("listener {}", listener.name);
     let protocol = match &listener.protocol {
         ListenerProtocol::Http { http2 } => Protocol::Http { http2: *http2 },
         ListenerProtocol::Tcp => Protocol::Tcp,
         ListenerProtocol::Tls => Protocol::Tls,
         ListenerProtocol::Https { http2, tls, .. } => {
-            if tls.client_ca.is_some() {
-                return Err(unsupported(place(), "asking visitors for certificates"));
-            }
             let certificates = tls
                 .certificates
                 .iter()
@@ -139,7 +135,10 @@ fn listener(listener: &config::ProxyListener) -> Result<Listener, ConfiguredErro
                 },
                 alpn,
                 unknown_name: UnknownName::ServeDefault,
-                ..TlsServerOptions::default()
+                client_auth: tls.client_ca.as_ref().map(|authorities| ClientAuth {
+                    authorities: authorities.clone(),
+                    optional: tls.client_cert_optional,
+                }),
             })?)
         }
     };
@@ -161,14 +160,15 @@ fn upstream(one: &config::Upstream) -> Result<UpstreamSpec, ConfiguredError> {
     }
     let connector = match &one.tls {
         None => None,
-        Some(tls) if tls.certificate.is_some() => {
-            return Err(unsupported(place(), "a certificate of the proxy's own"));
-        }
         Some(tls) => Some(TlsConnector::new(&TlsClientOptions {
             trust: match (&tls.ca, tls.verify) {
                 (_, false) => Trust::InsecureNoVerification,
                 (Some(file), true) => Trust::OnlyFile(file.clone()),
                 (None, true) => Trust::PublicAuthorities,
+            },
+            certificate: match &tls.certificate {
+                Some(own) => Some(net::tls::load_certificates(&own.cert_file, &own.key_file)?),
+                None => None,
             },
             ..TlsClientOptions::default()
         })?),
@@ -214,10 +214,7 @@ fn upstream(one: &config::Upstream) -> Result<UpstreamSpec, ConfiguredError> {
     });
     let check = match &one.check {
         None => Check::Tcp,
-        Some(CheckKind::Tcp { port: Some(_) } | CheckKind::Http { port: Some(_), .. }) => {
-            return Err(unsupported(place(), "checking another port"));
-        }
-        Some(CheckKind::Tcp { port: None }) => Check::Tcp,
+        Some(CheckKind::Tcp { .. }) => Check::Tcp,
         Some(CheckKind::Http {
             path, host, status, ..
         }) => Check::Http {
@@ -241,6 +238,10 @@ fn upstream(one: &config::Upstream) -> Result<UpstreamSpec, ConfiguredError> {
         slow_start: one.slow_start,
         health: one.health,
         check,
+        check_port: match &one.check {
+            Some(CheckKind::Tcp { port } | CheckKind::Http { port, .. }) => *port,
+            None => None,
+        },
         breaker: one.breaker,
         retry: one.retries,
         keep_alive: KeepAlive {

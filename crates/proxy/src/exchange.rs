@@ -21,6 +21,7 @@ use crate::{
     answer::Turn,
     buffer::{BUFFER, Input, Output},
     clock::Deadline,
+    compress::{Compressed, Encoder},
     conn::Conn,
     flow::{BadBody, Downward, Flow, Sink, Source, Step, Upward},
 };
@@ -50,14 +51,17 @@ pub(crate) enum Behind<'b> {
     Tunnel(RequestBody),
 }
 
-/// Writes the answer's head for the visitor. A writer for its body, which a tunnel has none of.
-pub(crate) type OnHead<'a> = dyn FnMut(
-        Response<'_>,
-        Responder,
-        Behind<'_>,
-        &mut Vec<u8>,
-    ) -> Result<Option<ResponseWriter>, WriteError>
-    + 'a;
+/// What was written of an answer, and how its body goes on.
+pub(crate) enum Begun {
+    Body(ResponseWriter),
+    /// Through an encoder.
+    Compressed(ResponseWriter, Encoder),
+    Tunnel,
+}
+
+/// Writes the answer's head for the visitor.
+pub(crate) type OnHead<'a> =
+    dyn FnMut(Response<'_>, Responder, Behind<'_>, &mut Vec<u8>) -> Result<Begun, WriteError> + 'a;
 
 /// What is to be done.
 pub(crate) struct Exchange<'a> {
@@ -150,6 +154,7 @@ enum Blocked {
 enum Down {
     Awaited(Awaiting<Responder>),
     Body(Downward),
+    Compressed(Box<Compressed>),
     Tunnel,
     /// There is none that could be passed on.
     Lost(Option<Responder>),
@@ -255,6 +260,8 @@ impl Running<'_> {
                         self.upload = Upload::Refused;
                         return Poll::Pending;
                     }
+                    // Nothing is left to send: who waits for an answer holds no buffer.
+                    upstream.output.rest();
                     self.waits_for = Blocked::Upstream;
                     return Poll::Ready(Ok(()));
                 }
@@ -277,6 +284,10 @@ impl Running<'_> {
                     Err(error) => return Poll::Ready(Err(Failed::UpstreamHead(error))),
                 },
                 Down::Body(answer) => match answer.step(upstream.input, visitor.output) {
+                    Ok(step) => step,
+                    Err(_) => return Poll::Ready(Err(Failed::UpstreamBody)),
+                },
+                Down::Compressed(answer) => match answer.step(upstream.input, visitor.output) {
                     Ok(step) => step,
                     Err(_) => return Poll::Ready(Err(Failed::UpstreamBody)),
                 },
@@ -312,7 +323,12 @@ impl Running<'_> {
         };
         match poll_write(visitor, answer, upstream.input, cx) {
             Poll::Ready(Ok(())) => {
-                if matches!(&self.answer, Down::Body(answer) if !answer.is_read()) {
+                let more = match &self.answer {
+                    Down::Body(answer) => !answer.is_read(),
+                    Down::Compressed(answer) => !answer.from.is_complete(),
+                    _ => false,
+                };
+                if more {
                     self.set_deadline();
                 }
                 Poll::Ready(Ok(()))
@@ -340,9 +356,22 @@ impl Running<'_> {
         } else {
             BUFFER
         };
+        if let Down::Compressed(answer) = &mut self.answer
+            && answer.yields()
+        {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
         let read = match upstream.input.poll_fill(upstream.conn, ceiling, cx) {
             Poll::Ready(read) => read,
             Poll::Pending => {
+                if let Down::Compressed(answer) = &mut self.answer {
+                    match answer.pause(visitor.output) {
+                        Ok(true) => return Poll::Ready(Ok(())),
+                        Ok(false) => {}
+                        Err(_) => return Poll::Ready(Err(Failed::UpstreamBody)),
+                    }
+                }
                 if self.upload != Upload::Going || !self.answer.is_awaited() {
                     self.waits_for = Blocked::Upstream;
                 }
@@ -351,7 +380,10 @@ impl Running<'_> {
         };
         Poll::Ready(match (read, &mut self.answer) {
             (Ok(0), Down::Body(answer)) => answer.end_of_input().map_err(|_| Failed::UpstreamBody),
-            (Err(_), Down::Body(_)) => Err(Failed::UpstreamBody),
+            (Ok(0), Down::Compressed(answer)) => {
+                answer.end_of_input().map_err(|_| Failed::UpstreamBody)
+            }
+            (Err(_), Down::Body(_) | Down::Compressed(_)) => Err(Failed::UpstreamBody),
             (Ok(0) | Err(_), _) => Err(Failed::UpstreamGone {
                 silent: !self.heard,
             }),
@@ -405,12 +437,14 @@ impl Running<'_> {
                     touch(deadline, *patience);
                 }
                 let asked = request.as_ref().map(|request| &request.from);
-                let writer =
-                    asked.map(|asked| on_head(response, payload, Behind::Body(asked), out));
-                let Some(Ok(Some(writer))) = writer else {
-                    return Err(ResponseError::StatusLine);
-                };
-                Down::Body(Flow::new(body, writer))
+                let begun = asked.map(|asked| on_head(response, payload, Behind::Body(asked), out));
+                match begun {
+                    Some(Ok(Begun::Body(writer))) => Down::Body(Flow::new(body, writer)),
+                    Some(Ok(Begun::Compressed(writer, encoder))) => {
+                        Down::Compressed(Box::new(Compressed::new(body, writer, encoder)))
+                    }
+                    _ => return Err(ResponseError::StatusLine),
+                }
             }
             // Whoever agrees to what it has not read yet cannot mean it.
             Ok(Answer::Tunnel { payload, .. }) if self.upload != Upload::Done => {
@@ -477,6 +511,16 @@ impl Running<'_> {
                 report.sent = answer.moved;
                 if end.is_ok() {
                     // Bytes behind the answer belong to no request.
+                    let leftover = upstream.input.bytes().len();
+                    let kept = answer.from.finish(writer, leftover).is_some();
+                    report.reusable = kept && self.upload == Upload::Done;
+                    report.next = Some(answer.to.finish(body));
+                }
+            }
+            Down::Compressed(answer) => {
+                let answer = *answer;
+                report.sent = answer.moved;
+                if end.is_ok() {
                     let leftover = upstream.input.bytes().len();
                     let kept = answer.from.finish(writer, leftover).is_some();
                     report.reusable = kept && self.upload == Upload::Done;

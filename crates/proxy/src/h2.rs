@@ -66,6 +66,7 @@ pub(crate) async fn serve(worker: Rc<Worker>, stream: net::Stream, about: About)
         match accepted {
             Ok(Some(Ok((request, respond)))) => {
                 let (worker, open) = (Rc::clone(&worker), Rc::clone(&open));
+                let about = about.clone();
                 tokio::task::spawn_local(async move {
                     let _open = open;
                     if let Some(conn) = H2Stream::new(request, respond) {

@@ -55,6 +55,7 @@ pub(crate) async fn visit(
         scheme: Scheme::Http,
         listener: door.index,
         http3: door.http3.then(|| door.address.port()),
+        certificate: None,
     };
     let Some(stream) = begin(&worker, &door, stream, &mut about).await else {
         return;
@@ -93,7 +94,9 @@ async fn begin(
     match &door.protocol {
         Protocol::Https(acceptor) => {
             about.scheme = Scheme::Https;
-            Box::pin(accept_tls(acceptor, stream)).await
+            let stream = Box::pin(accept_tls(acceptor, stream)).await?;
+            about.certificate = stream.peer_certificate().map(Rc::new);
+            Some(stream)
         }
         _ => Some(stream),
     }

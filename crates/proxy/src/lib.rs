@@ -16,6 +16,7 @@ mod aside;
 mod buffer;
 mod checks;
 mod clock;
+mod compress;
 mod configured;
 mod conn;
 mod exchange;

@@ -21,6 +21,10 @@ pub struct Site {
     pub upstreams: Vec<UpstreamSpec>,
     /// Who the visitor is, and how upstreams are told.
     pub forwarding: Forwarding,
+    /// Some listener asks visitors for certificates: fields that tell of them are the proxy's own.
+    pub client_certificates: bool,
+    /// Write Via, both ways.
+    pub via: bool,
 }
 
 /// Times of connections that carry no HTTP, or none that is looked at.
@@ -70,6 +74,8 @@ pub struct UpstreamSpec {
     pub health: HealthSpec,
     /// What an active check asks.
     pub check: Check,
+    /// Where it asks, if that is not the server's own port.
+    pub check_port: Option<u16>,
     /// How many requests at one time.
     pub breaker: BreakerSpec,
     /// How many of them may be tried again.

@@ -274,8 +274,28 @@ impl Upstream {
         clock: &Clock,
         metrics: &Metrics,
     ) -> Result<Lease, NoConnection> {
+        let opening = self.open(server, None, visitor, clock);
+        Self::opened(opening, patience, metrics).await
+    }
+
+    /// The same for a check, which may have a port of its own and has no visitor.
+    pub(crate) async fn connect_to_check(
+        &self,
+        server: ServerIndex,
+        patience: Duration,
+        clock: &Clock,
+        metrics: &Metrics,
+    ) -> Result<Lease, NoConnection> {
+        let opening = self.open(server, self.spec().check_port, None, clock);
+        Self::opened(opening, patience, metrics).await
+    }
+
+    async fn opened(
+        opening: impl Future<Output = io::Result<net::Stream>>,
+        patience: Duration,
+        metrics: &Metrics,
+    ) -> Result<Lease, NoConnection> {
         metrics.proxy_upstream_connects_total.add_one();
-        let opening = self.open(server, visitor, clock);
         let opened = match tokio::time::timeout(patience, opening).await {
             Ok(Ok(stream)) => Ok(Lease {
                 conn: Conn::Socket(stream),
@@ -293,13 +313,20 @@ impl Upstream {
     async fn open(
         &self,
         server: ServerIndex,
+        other_port: Option<u16>,
         visitor: Option<(SocketAddr, SocketAddr)>,
         clock: &Clock,
     ) -> io::Result<net::Stream> {
         let wanted = self.server(server);
         let mut stream = match &wanted.address {
             Address::Tcp(host, port) => {
-                let addresses = self.resolve(server, host, *port, clock).await?;
+                let mut addresses = self.resolve(server, host, *port, clock).await?;
+                if let Some(port) = other_port {
+                    addresses = addresses
+                        .iter()
+                        .map(|address| SocketAddr::new(address.ip(), port))
+                        .collect();
+                }
                 let stream = net::connect_tcp(&addresses, None).await?;
                 let _ = net::tune_visitor(&stream);
                 stream

@@ -4,6 +4,7 @@
 use std::{net::SocketAddr, rc::Rc, task::Poll, time::Duration};
 
 use h1::RequestError;
+use net::tls::PeerCertificate;
 use route::{Scheme, Timeouts};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -19,7 +20,7 @@ use crate::{
 };
 
 /// How a connection came.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct About {
     /// The other end, or who the PROXY header says it is.
     pub(crate) peer: SocketAddr,
@@ -29,6 +30,8 @@ pub(crate) struct About {
     pub(crate) listener: u16,
     /// The UDP port where the same is to be had over HTTP/3; the visitor is told.
     pub(crate) http3: Option<u16>,
+    /// The certificate that the visitor has shown, and that was accepted.
+    pub(crate) certificate: Option<Rc<PeerCertificate>>,
 }
 
 /// Serves a connection until it ends. `Some`: the first bytes are HTTP/2's; they are in the input.
@@ -56,6 +59,8 @@ pub(crate) async fn serve(
                 work.saved
                     .extend_from_slice(connection.input.slice(0..length));
                 connection.input.consume(length);
+                // Most requests end with their head: while they are served their connection holds no buffer either.
+                connection.input.rest();
             }
             Err(Head::Bad(RequestError::Http2)) if connection.requests == 0 => {
                 let Conn::Socket(stream) = connection.conn else {

@@ -10,7 +10,8 @@ use std::{
 use route::{AuthTable, RateTable, UpstreamId};
 
 use crate::{
-    aside::Aside, clock::Clock, log::Lines, metrics::Metrics, site::SharedSite, upstream::Upstream,
+    aside::Aside, clock::Clock, compress::Places, log::Lines, metrics::Metrics, site::SharedSite,
+    upstream::Upstream,
 };
 
 /// Lives on its thread; nothing in it is locked.
@@ -21,6 +22,7 @@ pub(crate) struct Worker {
     pub(crate) lines: Option<Lines>,
     /// Shared by all workers.
     pub(crate) aside: Aside,
+    pub(crate) encoders: Places,
     local: RefCell<Rc<Local>>,
     draining: Cell<bool>,
 }
@@ -57,6 +59,7 @@ impl Worker {
             metrics,
             lines,
             aside,
+            encoders: Places::default(),
             local: RefCell::new(Rc::new(local)),
             draining: Cell::new(false),
         })

@@ -53,6 +53,7 @@ fn start_with(site: Site, protocol: Protocol, access_log: Option<AccessLogSpec>)
             address: "127.0.0.1:0".parse().expect("an address"),
             protocol,
             proxy_from: IpSet::default(),
+            http3: false,
         }],
         site,
         access_log,
@@ -109,6 +110,14 @@ fn the_log_names_the_server_that_failed_and_the_visitor_behind_proxies() {
         text(&answer)
     );
     let address = origin.address;
+    // One that may be repeated is, and then there is no other server.
+    let repeatable = text(request).replace("POST", "GET");
+    let (answer, _) = exchange(&proxy, repeatable.as_bytes());
+    assert!(
+        text(&answer).starts_with("HTTP/1.1 502 "),
+        "{}",
+        text(&answer)
+    );
     drop(origin);
     while TcpStream::connect(address).is_ok() {}
     let (answer, _) = exchange(&proxy, request);
@@ -119,14 +128,14 @@ fn the_log_names_the_server_that_failed_and_the_visitor_behind_proxies() {
     );
     exchange(&proxy, b"nonsense\r\n\r\n");
     let lines = log_of(proxy, &path);
-    assert_eq!(lines.len(), 3, "{lines:#?}");
-    for (line, end) in lines.iter().zip(["SH", "SC"]) {
+    assert_eq!(lines.len(), 4, "{lines:#?}");
+    for (line, end) in lines.iter().zip(["SH", "SH", "SC"]) {
         assert!(line.starts_with("203.0.113.9 - - ["), "{line}");
         assert!(line.contains(&format!(" upstream={name} ")), "{line}");
         assert!(line.ends_with(&format!(" end={end}")), "{line}");
     }
-    assert!(lines[2].contains("\"-\" 400 0 "), "{}", lines[2]);
-    assert!(lines[2].ends_with(" end=CR"), "{}", lines[2]);
+    assert!(lines[3].contains("\"-\" 400 0 "), "{}", lines[3]);
+    assert!(lines[3].ends_with(" end=CR"), "{}", lines[3]);
 }
 
 #[test]

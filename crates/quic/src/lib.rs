@@ -52,5 +52,5 @@ pub use self::http::{serve, serve_with};
 pub use client::{Client, ClientConfig, ConnectError};
 pub use endpoint::{
     ALPN_H3, BindError, Config, Congestion, Endpoint, Incoming, Server, ServerTls, Shard, Stats,
-    Transport,
+    Transport, peer_certificate,
 };

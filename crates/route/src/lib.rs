@@ -47,6 +47,7 @@
 mod access;
 mod action;
 mod balance;
+mod compress;
 mod edit;
 mod error;
 mod forwarded;
@@ -69,6 +70,7 @@ pub use balance::{
     Balancer, HashKey, MAX_SERVERS, MAX_WEIGHT, Outcome, Pick, PickRequest, Policy, ServerIndex,
     ServerSpec, Sticky, StickyTag, Tried,
 };
+pub use compress::{AnswerView, Coding, Compress, Compression};
 pub use edit::{HeaderEdit, HeaderEdits};
 pub use error::BuildError;
 pub use forwarded::{ClientIpSource, Forwarding, HostField, Visitor, VisitorView};

@@ -390,6 +390,7 @@ fn acceptor(config: &config::Server) -> Result<Option<TlsAcceptor>, StartError> 
         // Streams are copied untouched, so what is agreed here must suit services that know HTTP/1 only.
         alpn: vec![b"http/1.1".to_vec(), tunnel::ALPN.to_vec()],
         unknown_name: UnknownName::ServeDefault,
+        ..TlsServerOptions::default()
     };
     Ok(Some(TlsAcceptor::new(&options)?))
 }

@@ -48,3 +48,4 @@ pub(super) static HOST_HEADER: Form = form(
     "visitor, server, or a text with placeholders",
     "app.internal",
 );
+pub(super) static MEDIA_TYPE: Form = form("TYPE", "TYPE/SUBTYPE or TYPE/*", "text/*");

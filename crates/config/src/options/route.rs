@@ -134,9 +134,9 @@ pub static ROUTE: Table = Table {
         ),
         opt(
             "compress",
-            Kind::Bool,
+            Kind::Short(&COMPRESS),
             "false",
-            "Compress responses (gzip, br, zstd).",
+            "Compress responses of upstreams; true alone is enough.",
         ),
         opt(
             "accessLog",
@@ -159,6 +159,32 @@ pub static ROUTE: Table = Table {
         ),
         opt("limits", Kind::Section(&LIMITS), "", "Sizes."),
         opt("timeouts", Kind::Section(&TIMEOUTS), "", "Times."),
+    ],
+};
+
+/// `compress`.
+pub static COMPRESS: Table = Table {
+    name: "compression",
+    options: &[
+        opt("on", Kind::Bool, "true", "Compress at all."),
+        list(
+            "codings",
+            Kind::Choice(&["zstd", "br", "gzip"]),
+            "",
+            "What is offered, the preferred one first; without it, zstd, br, gzip.",
+        ),
+        list(
+            "types",
+            Kind::Form(&MEDIA_TYPE),
+            "",
+            "Types that are compressed; without it, texts, scripts, JSON, XML, SVG, WebAssembly.",
+        ),
+        opt(
+            "minLength",
+            Kind::Size,
+            "1KiB",
+            "Responses that are known to be shorter pass as they are.",
+        ),
     ],
 };
 

@@ -33,6 +33,7 @@ pub use detach::Detached;
 use ::kcp::udp::secure::Stream as KcpStream;
 
 use crate::kcp::Monitor;
+use crate::tls::PeerCertificate;
 use crate::tls::stream::TlsStream;
 use crate::ws::stream::WsStream;
 
@@ -234,6 +235,13 @@ impl Stream {
     /// The protocol agreed on in the TLS handshake.
     pub fn alpn(&self) -> Option<&[u8]> {
         self.tls()?.alpn()
+    }
+
+    /// What the certificate says that the peer has shown in its TLS handshake, and that was accepted there.
+    pub fn peer_certificate(&self) -> Option<PeerCertificate> {
+        self.tls()?
+            .peer_certificate()
+            .and_then(PeerCertificate::read)
     }
 
     /// The name the client asked for in its TLS handshake; `None` on the client's own end.

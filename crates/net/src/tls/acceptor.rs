@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::future::poll_fn;
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -21,7 +22,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::hello;
 use super::stream::{HandshakeFailure, TlsStream};
-use super::{Certificate, TlsConfigError, TlsError, provider};
+use super::{Certificate, TlsConfigError, TlsError, provider, verify};
 use crate::Stream;
 
 /// The oldest TLS version accepted.
@@ -44,6 +45,15 @@ pub enum UnknownName {
     Refuse,
 }
 
+/// Whether clients are asked for certificates.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientAuth {
+    /// The authorities that may have signed them, PEM.
+    pub authorities: PathBuf,
+    /// A client without a certificate may come too; one with a wrong certificate may not.
+    pub optional: bool,
+}
+
 /// What a TLS server is made of.
 #[derive(Clone, Debug, Default)]
 pub struct TlsServerOptions {
@@ -55,6 +65,8 @@ pub struct TlsServerOptions {
     pub alpn: Vec<Vec<u8>>,
     /// Names without a certificate.
     pub unknown_name: UnknownName,
+    /// Asks clients for certificates. Sessions that were begun are not judged again: whoever takes an authority away makes a new acceptor.
+    pub client_auth: Option<ClientAuth>,
 }
 
 /// Turns accepted streams into encrypted ones. Cheap to clone; clones share what [`TlsAcceptor::reload`] sets.
@@ -257,7 +269,7 @@ impl Snapshot {
         let mut config = ServerConfig::builder_with_provider(provider())
             .with_protocol_versions(versions)
             .map_err(|error| TlsConfigError::Setup(error.to_string()))?
-            .with_no_client_auth()
+            .with_client_cert_verifier(verify::client_verifier(options.client_auth.as_ref())?)
             .with_cert_resolver(certificates.clone());
         config.alpn_protocols.clone_from(&options.alpn);
         config.ticketer = resumption.tickets.clone();

@@ -8,11 +8,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use rustls::client::Resumption;
+use rustls::sign::SingleCertAndKey;
 use rustls::{CertificateError, ClientConfig, ClientConnection, Connection};
 use rustls_pki_types::ServerName;
 
 use super::stream::{HandshakeFailure, TlsStream};
-use super::{MinVersion, TlsConfigError, TlsError, provider, verify};
+use super::{Certificate, MinVersion, TlsConfigError, TlsError, provider, verify};
 use crate::Stream;
 
 /// Whose certificates are accepted.
@@ -40,6 +41,8 @@ pub struct TlsClientOptions {
     pub min_version: MinVersion,
     /// Protocols offered, in order of preference; empty: none.
     pub alpn: Vec<Vec<u8>>,
+    /// Shown to a server that asks for one.
+    pub certificate: Option<Certificate>,
     /// Refuse a server that speaks TLS 1.2 without extended master secret (RFC 7627). [`Stream::tls_exporter`] needs it there.
     pub require_extended_master_secret: bool,
 }
@@ -60,12 +63,18 @@ impl TlsConnector {
             MinVersion::Tls12 => rustls::ALL_VERSIONS,
             MinVersion::Tls13 => &[&rustls::version::TLS13],
         };
-        let mut config = ClientConfig::builder_with_provider(provider())
+        let config = ClientConfig::builder_with_provider(provider())
             .with_protocol_versions(versions)
             .map_err(|error| TlsConfigError::Setup(error.to_string()))?
             .dangerous()
-            .with_custom_certificate_verifier(verify::verifier(&options.trust)?)
-            .with_no_client_auth();
+            .with_custom_certificate_verifier(verify::verifier(&options.trust)?);
+        let mut config = match &options.certificate {
+            Some(own) => {
+                let own = SingleCertAndKey::from(own.certified_key());
+                config.with_client_cert_resolver(Arc::new(own))
+            }
+            None => config.with_no_client_auth(),
+        };
         config.alpn_protocols.clone_from(&options.alpn);
         config.require_ems = options.require_extended_master_secret;
         config.resumption = Resumption::in_memory_sessions(SESSIONS);

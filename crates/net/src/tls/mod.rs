@@ -10,15 +10,18 @@ mod connector;
 mod error;
 mod files;
 mod hello;
+mod peer;
 pub(crate) mod stream;
 mod verify;
 
 pub use acceptor::{
-    MinVersion, PLAIN_HTTP_ANSWER, TlsAcceptor, TlsServerOptions, UnknownName, looks_like_http,
+    ClientAuth, MinVersion, PLAIN_HTTP_ANSWER, TlsAcceptor, TlsServerOptions, UnknownName,
+    looks_like_http,
 };
 pub use connector::{TlsClientOptions, TlsConnector, Trust};
 pub use error::{TlsConfigError, TlsError, TlsFileError};
 pub use files::{Certificate, load_certificates, self_signed};
+pub use peer::PeerCertificate;
 
 use std::sync::{Arc, LazyLock};
 

@@ -194,6 +194,11 @@ impl TlsStream {
         self.state.session.alpn_protocol()
     }
 
+    pub(crate) fn peer_certificate(&self) -> Option<&[u8]> {
+        let chain = self.state.session.peer_certificates()?;
+        chain.first().map(|certificate| &**certificate)
+    }
+
     pub(crate) fn server_name(&self) -> Option<&str> {
         match &self.state.session {
             Connection::Server(server) => server.server_name(),

@@ -1,4 +1,4 @@
-//! Deciding whether a server's certificate is accepted.
+//! Deciding whether a peer's certificate is accepted.
 //!
 //! Signatures made with the certificate's key are checked in every mode: the peer always proves that it has the key.
 
@@ -9,11 +9,13 @@ use std::sync::Arc;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{verify_tls12_signature, verify_tls13_signature};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
 use rustls::{CertificateError, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 
 use super::files::read_chain;
-use super::{TlsConfigError, Trust, provider};
+use super::{ClientAuth, TlsConfigError, Trust, provider};
 
 /// The judge for `trust`.
 pub(crate) fn verifier(trust: &Trust) -> Result<Arc<dyn ServerCertVerifier>, TlsConfigError> {
@@ -40,6 +42,28 @@ pub(crate) fn verifier(trust: &Trust) -> Result<Arc<dyn ServerCertVerifier>, Tls
         }
     }
     Ok(webpki(roots)?)
+}
+
+/// The judge of clients' certificates.
+pub(crate) fn client_verifier(
+    auth: Option<&ClientAuth>,
+) -> Result<Arc<dyn ClientCertVerifier>, TlsConfigError> {
+    let Some(auth) = auth else {
+        return Ok(WebPkiClientVerifier::no_client_auth());
+    };
+    let mut roots = RootCertStore::empty();
+    add_authorities(
+        &mut roots,
+        &auth.authorities,
+        read_chain(&auth.authorities)?,
+    )?;
+    let mut builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider());
+    if auth.optional {
+        builder = builder.allow_unauthenticated();
+    }
+    builder
+        .build()
+        .map_err(|error| TlsConfigError::Setup(error.to_string()))
 }
 
 fn webpki(roots: RootCertStore) -> Result<Arc<WebPkiServerVerifier>, TlsConfigError> {

@@ -2,13 +2,18 @@
 
 use std::time::Duration;
 
-use h1::{Request, Responder, Response};
-use route::Report as Health;
+use h1::{Framing, Request, Responder, Response};
+use route::{Compression, Report as Health};
 
-use super::{Next, Refusal, Told, forward::Forward, head::Outgoing, own::TOO_LATE};
+use super::{
+    Next, Refusal, Told,
+    forward::Forward,
+    head::{Incoming, Outgoing},
+    own::TOO_LATE,
+};
 use crate::{
     answer::{Answer, Turn},
-    exchange::{Behind, Exchange, Failed, Patience, Report, Side},
+    exchange::{Begun, Behind, Exchange, Failed, Patience, Report, Side},
     flow::{BadBody, Flow},
     log::{EndedBy, Phase},
     tunnel::{self, TunnelEnd},
@@ -80,22 +85,40 @@ impl Forward<'_> {
                            behind: Behind<'_>,
                            out: &mut Vec<u8>| {
             head_after = Some(worker.clock.precise().saturating_sub(self.context.began));
+            let (status, reason) = (answer.status(), answer.reason());
+            let mut incoming = Incoming {
+                forward: self,
+                request,
+                answer,
+                picked,
+                compression: Compression::Untouched,
+            };
             match behind {
                 Behind::Body(body) => {
                     if !keep || worker.is_draining() {
                         responder.close();
                     }
-                    let writer = responder.forward(body, answer, out)?;
-                    Ok(Some(
-                        self.write_answer(writer, request, answer, picked, value),
-                    ))
+                    let encoder = incoming.choose();
+                    let writer = match &encoder {
+                        None => responder.forward(body, answer, out)?,
+                        Some(_) => {
+                            responder.respond(body, status, reason, Framing::Chunked, out)?
+                        }
+                    };
+                    let mut writer = incoming.write(writer, value);
+                    Ok(match encoder {
+                        // HEAD has no body, whatever the head says.
+                        Some(encoder) if !writer.encoder().is_complete() => {
+                            Begun::Compressed(writer, encoder)
+                        }
+                        _ => Begun::Body(writer),
+                    })
                 }
                 Behind::Tunnel(body) => {
                     let protocol = answer.upgrade().unwrap_or_default();
-                    let (status, reason) = (answer.status(), answer.reason());
                     let writer = responder.tunnel(body, status, reason, protocol, out)?;
-                    self.write_answer(writer, request, answer, picked, value);
-                    Ok(None)
+                    incoming.write(writer, value);
+                    Ok(Begun::Tunnel)
                 }
             }
         };

@@ -41,11 +41,13 @@ impl Forward<'_> {
         };
         let mut tried = Tried::default();
         let mut retries = 0;
-        let mut failed = None;
+        // The server that failed last, and why if it was not reached at all.
+        let mut failed: Option<(ServerIndex, Option<NoConnection>)> = None;
         loop {
             let Some(picked) = self.pick(work, tried) else {
                 let refusal = match &failed {
-                    Some((server, failed)) => self.no_connection(*server, failed),
+                    Some((server, Some(error))) => self.no_connection(*server, error),
+                    Some((server, None)) => self.unanswered(*server),
                     None => {
                         worker.metrics.proxy_unavailable_total.add_one();
                         Refusal::unavailable("No server of this service is available now.")
@@ -66,7 +68,7 @@ impl Forward<'_> {
                         picked.finish(now, Outcome::Failed);
                         tried.insert(server);
                         if self.may_retry(&mut retries) {
-                            failed = Some((server, error));
+                            failed = Some((server, Some(error)));
                             continue;
                         }
                         let refusal = self.no_connection(server, &error);
@@ -91,12 +93,10 @@ impl Forward<'_> {
             if work.request.view(&work.saved).is_some_and(is_repeatable)
                 && self.may_retry(&mut retries)
             {
+                failed = Some((server, None));
                 continue;
             }
-            worker.metrics.proxy_upstream_broken_total.add_one();
-            let text = "The server behind this proxy closed the connection without an answer.";
-            let name = &self.upstream.server(server).spec.name;
-            let refusal = Refusal::failed(Phase::Answer, 502, text, name);
+            let refusal = self.unanswered(server);
             return self.refuse(connection, work, turn, refusal).await;
         }
     }
@@ -175,6 +175,14 @@ impl Forward<'_> {
         refusal: Refusal<'_>,
     ) -> Next {
         self.context.refuse(connection, work, turn, refusal).await
+    }
+
+    fn unanswered(&self, server: ServerIndex) -> Refusal<'_> {
+        let metrics = &self.context.worker.metrics;
+        metrics.proxy_upstream_broken_total.add_one();
+        let text = "The server behind this proxy closed the connection without an answer.";
+        let name = &self.upstream.server(server).spec.name;
+        Refusal::failed(Phase::Answer, 502, text, name)
     }
 
     fn no_connection(&self, server: ServerIndex, failed: &NoConnection) -> Refusal<'_> {

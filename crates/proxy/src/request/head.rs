@@ -1,10 +1,10 @@
 //! Heads as the other side gets them: the request's for a server, the answer's for the visitor.
 
-use h1::{HeadWriter, Request, RequestLine, Responder, Response, Sent, WriteError};
-use route::{BasicAuth, HostField, Values, VisitorView};
+use h1::{HeadWriter, Request, RequestLine, Responder, Response, Sent, Version, WriteError};
+use route::{AnswerView, BasicAuth, Compression, HostField, Values, VisitorView};
 
 use super::{FieldView, forward::Forward, own::add};
-use crate::{site::UpstreamServer, upstream::Picked};
+use crate::{compress::Encoder, site::UpstreamServer, upstream::Picked};
 
 /// A request's head for one server.
 #[derive(Clone, Copy)]
@@ -38,9 +38,11 @@ impl<'h> Outgoing<'h> {
         let edits = &route.request_headers;
         let auth = route.access.auth.as_ref();
         let edited = !edits.is_empty();
+        let certified = self.replaces_certificate();
         writer.copy(request.fields(), |field| {
             let dropped = forwarding.replaces(field.name, &context.visitor)
                 || (edited && edits.removes(field.name))
+                || (certified && CERTIFICATE.iter().any(|name| reads_as(field.name, name)))
                 || auth.is_some_and(|auth| is_for_us(auth, field.name));
             !dropped
         });
@@ -53,18 +55,50 @@ impl<'h> Outgoing<'h> {
         forwarding.write(&came, &context.visitor, value, |name, value| {
             add(&mut writer, name.as_bytes(), value);
         });
-        if let (Some(auth), Some(user)) = (auth, context.user)
-            && let Some(header) = auth.user_header()
-            && !edits.removes(header.as_bytes())
-        {
-            add(&mut writer, header.as_bytes(), user.as_bytes());
-        }
+        self.write_own(&mut writer);
         for edit in edits.writes() {
             value.clear();
             edit.value.write(&values, value);
             add(&mut writer, edit.name.as_bytes(), value);
         }
         Ok(writer.finish())
+    }
+
+    /// What the proxy itself says of the request and of who sent it.
+    fn write_own<N>(&self, writer: &mut HeadWriter<'_, N>) {
+        let Forward { context, route, .. } = *self.forward;
+        let edits = &route.request_headers;
+        let mut own = |name: &str, value: &[u8]| {
+            if !edits.removes(name.as_bytes()) {
+                add(writer, name.as_bytes(), value);
+            }
+        };
+        let auth = route.access.auth.as_ref();
+        if let (Some(header), Some(user)) = (auth.and_then(|auth| auth.user_header()), context.user)
+        {
+            own(header, user.as_bytes());
+        }
+        if let Some(certificate) = &context.about.certificate {
+            let values = [&certificate.subject, &certificate.fingerprint];
+            for (name, value) in CERTIFICATE.into_iter().zip(values) {
+                own(name, value.as_bytes());
+            }
+        }
+        if context.local.site.via {
+            let received = match self.request.version() {
+                _ if context.http2 => "2 gt",
+                Version::Http11 => "1.1 gt",
+                Version::Http10 => "1.0 gt",
+            };
+            own("via", received.as_bytes());
+        }
+    }
+
+    /// What the request says of a visitor's certificate is no more than a claim, unless a trusted proxy says it of a visitor of its own.
+    fn replaces_certificate(&self) -> bool {
+        let context = self.forward.context;
+        let told = context.visitor.via_trusted && context.about.certificate.is_none();
+        context.local.site.client_certificates && !told
     }
 
     /// What is asked, and of whom.
@@ -106,24 +140,52 @@ impl<'h> Outgoing<'h> {
     }
 }
 
-impl Forward<'_> {
-    /// The fields of the answer as the visitor gets them.
-    pub(super) fn write_answer<N>(
-        &self,
-        mut writer: HeadWriter<'_, N>,
-        request: Request<'_>,
-        answer: Response<'_>,
-        picked: &Picked,
-        value: &mut Vec<u8>,
-    ) -> N {
-        let edits = &self.route.response_headers;
-        let edited = !edits.is_empty();
-        writer.copy(answer.fields(), |field| {
-            !(edited && edits.removes(field.name))
+/// An answer's head for the visitor.
+#[derive(Clone, Copy)]
+pub(super) struct Incoming<'h> {
+    pub(super) forward: &'h Forward<'h>,
+    pub(super) request: Request<'h>,
+    pub(super) answer: Response<'h>,
+    pub(super) picked: &'h Picked,
+    pub(super) compression: Compression,
+}
+
+impl Incoming<'_> {
+    /// Decides whether the body is compressed, and makes the encoder if so.
+    pub(super) fn choose(&mut self) -> Option<Encoder> {
+        let Forward { context, route, .. } = *self.forward;
+        let rules = route.compress.as_ref()?;
+        self.compression = rules.decide(&AnswerView {
+            request: &FieldView(self.request.fields()),
+            answer: &FieldView(self.answer.fields()),
+            status: self.answer.status(),
+            length: self.answer.content_length(),
         });
+        let Compression::With(coding) = self.compression else {
+            return None;
+        };
+        let encoder = context.worker.encoders.encoder(coding);
+        if encoder.is_none() {
+            self.compression = Compression::Varies;
+        }
+        encoder
+    }
+
+    /// Appends the fields; the status line was written.
+    pub(super) fn write<N>(self, mut writer: HeadWriter<'_, N>, value: &mut Vec<u8>) -> N {
+        let Forward { context, route, .. } = *self.forward;
+        let (answer, edits) = (self.answer, &route.response_headers);
+        let edited = !edits.is_empty();
+        let compressed = matches!(self.compression, Compression::With(_));
+        writer.copy(answer.fields(), |field| {
+            let dropped = (edited && edits.removes(field.name))
+                || (compressed && is_of_the_plain(field.name));
+            !dropped
+        });
+        self.write_compression(&mut writer, value);
         if edited {
-            let fields = FieldView(request.fields());
-            let values = self.context.values(&request, &fields);
+            let fields = FieldView(self.request.fields());
+            let values = context.values(&self.request, &fields);
             for edit in edits.writes() {
                 value.clear();
                 edit.value.write(&values, value);
@@ -131,7 +193,7 @@ impl Forward<'_> {
             }
         }
         // RFC 7838 §3. What a server says of itself, or the configuration, is not overruled.
-        if let Some(port) = self.context.about.http3
+        if let Some(port) = context.about.http3
             && !edits.removes(b"alt-svc")
             && answer.fields().values(b"alt-svc").next().is_none()
         {
@@ -140,11 +202,63 @@ impl Forward<'_> {
             let _ = std::io::Write::write_fmt(value, format_args!("h3=\":{port}\"; ma=86400"));
             add(&mut writer, b"Alt-Svc", value);
         }
-        if !picked.sticky {
-            write_cookie(&mut writer, picked, value);
+        if context.local.site.via && !edits.removes(b"via") {
+            // RFC 9110 §7.6.3.
+            let received: &[u8] = match answer.version() {
+                Version::Http11 => b"1.1 gt",
+                Version::Http10 => b"1.0 gt",
+            };
+            add(&mut writer, b"Via", received);
+        }
+        if !self.picked.sticky {
+            write_cookie(&mut writer, self.picked, value);
         }
         writer.finish()
     }
+
+    fn write_compression<N>(&self, writer: &mut HeadWriter<'_, N>, value: &mut Vec<u8>) {
+        if self.compression == Compression::Untouched {
+            return;
+        }
+        let fields = self.answer.fields();
+        let mut varies = fields
+            .values(b"vary")
+            .flat_map(|value| value.split(|byte| *byte == b','))
+            .map(<[u8]>::trim_ascii);
+        if !varies.any(|name| name == b"*" || name.eq_ignore_ascii_case(b"accept-encoding")) {
+            add(writer, b"Vary", b"Accept-Encoding");
+        }
+        let Compression::With(coding) = self.compression else {
+            return;
+        };
+        add(writer, b"Content-Encoding", coding.as_str().as_bytes());
+        // RFC 9110 §8.8.1: the bytes are others now, the meaning is not.
+        if let Some(tag) = fields.values(b"etag").next()
+            && !self.forward.route.response_headers.removes(b"etag")
+        {
+            value.clear();
+            if !tag.starts_with(b"W/") {
+                value.extend_from_slice(b"W/");
+            }
+            value.extend_from_slice(tag);
+            add(writer, b"ETag", value);
+        }
+    }
+}
+
+/// Fields that say something of the bytes as they were before compression.
+fn is_of_the_plain(name: &[u8]) -> bool {
+    [
+        "etag",
+        "accept-ranges",
+        "content-encoding",
+        "content-md5",
+        "digest",
+        "content-digest",
+        "repr-digest",
+    ]
+    .iter()
+    .any(|field| name.eq_ignore_ascii_case(field.as_bytes()))
 }
 
 /// The cookie that keeps the visitor on its server, where the upstream has one.
@@ -170,5 +284,18 @@ fn is_for_us(auth: &BasicAuth, name: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b"authorization")
         || auth
             .user_header()
-            .is_some_and(|header| header.as_bytes().eq_ignore_ascii_case(name))
+            .is_some_and(|header| reads_as(name, header))
 }
+
+/// Whether an origin may take one name for the other: to a CGI program, `X_User` and `X-User` are the same (RFC 3875 §4.1.18).
+fn reads_as(name: &[u8], other: &str) -> bool {
+    let plain = |byte: u8| match byte {
+        b'_' => b'-',
+        byte => byte.to_ascii_lowercase(),
+    };
+    let pairs = name.iter().zip(other.as_bytes());
+    name.len() == other.len() && pairs.into_iter().all(|(a, b)| plain(*a) == plain(*b))
+}
+
+/// What is said of the certificate that a visitor has shown: its subject and its fingerprint.
+const CERTIFICATE: [&str; 2] = ["x-client-cert-subject", "x-client-cert-fingerprint"];

@@ -22,6 +22,7 @@ use route::{Action, RequestView, Route, Values, Visitor, VisitorView};
 
 use crate::{
     answer::Turn,
+    conn::Conn,
     visitor::{About, Connection},
     work::Work,
     worker::{Local, Worker},
@@ -55,6 +56,8 @@ pub(crate) struct Context<'a> {
     pub(crate) visitor: Visitor,
     /// `None` until one is found.
     pub(crate) route: Option<&'a Route>,
+    /// It came as HTTP/2.
+    pub(crate) http2: bool,
     /// Whose password was right, where the route asks for one.
     pub(crate) user: Option<&'a str>,
 }
@@ -153,6 +156,7 @@ pub(crate) async fn serve(
             headers: &FieldView(request.fields()),
         }),
         route: None,
+        http2: matches!(connection.conn, Conn::H2(_)),
         user: None,
     };
     let decided = decide::decide(&mut context, request, &mut turn, scratch).await;

@@ -19,8 +19,8 @@ use proxy::{
     UpstreamSpec,
 };
 use route::{
-    Action, BreakerSpec, Forwarding, HealthSpec, IpSet, Match, Policy, RetryBudgetSpec, Route,
-    Routes, ServerSpec, StreamRoutes, ToUpstream, UpstreamId,
+    Action, BreakerSpec, HealthSpec, IpSet, Match, Policy, RetryBudgetSpec, Route, Routes,
+    ServerSpec, ToUpstream, UpstreamId,
 };
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
@@ -45,6 +45,7 @@ pub(crate) fn upstream(servers: Vec<UpstreamServer>) -> UpstreamSpec {
         slow_start: Duration::ZERO,
         health: HealthSpec::default(),
         check: Check::default(),
+        check_port: None,
         breaker: BreakerSpec::default(),
         retry: RetryBudgetSpec::default(),
         keep_alive: KeepAlive::default(),
@@ -60,10 +61,8 @@ pub(crate) fn site(route: Route, upstreams: Vec<UpstreamSpec>) -> Site {
         routes: std::sync::Arc::new(
             Routes::new(vec![(Match::default(), route)]).expect("one route"),
         ),
-        streams: StreamRoutes::default(),
-        stream_times: Vec::new(),
         upstreams,
-        forwarding: Forwarding::default(),
+        ..Site::default()
     }
 }
 

@@ -14,7 +14,9 @@ mod host;
 mod path;
 mod stream;
 
-use std::{cmp::Reverse, collections::HashMap, hash::BuildHasherDefault, hash::DefaultHasher};
+use std::{
+    cmp::Reverse, collections::HashMap, hash::BuildHasherDefault, hash::DefaultHasher, sync::Arc,
+};
 
 pub use host::HostPattern;
 pub use path::{BadPath, PathPattern, Scratch};
@@ -22,7 +24,8 @@ pub(crate) use path::{bounded_regex, percent_byte};
 pub use stream::StreamRoutes;
 
 use crate::{
-    Access, Action, BuildError, HeaderEdits, Headers, Limits, Method, RequestView, Scheme, Timeouts,
+    Access, Action, BuildError, Compress, HeaderEdits, Headers, Limits, Method, RequestView,
+    Scheme, Timeouts,
 };
 use host::{MAX_HOST, lower_host};
 
@@ -125,8 +128,8 @@ pub struct Route {
     pub limits: Limits,
     /// Times.
     pub timeouts: Timeouts,
-    /// Responses may be compressed on the way.
-    pub compress: bool,
+    /// Which answers are compressed on the way; `None` = none.
+    pub compress: Option<Arc<Compress>>,
     /// Its exchanges are logged, where there is an access log.
     pub log: bool,
 }
@@ -143,7 +146,7 @@ impl Route {
             response_headers: HeaderEdits::default(),
             limits: Limits::default(),
             timeouts: Timeouts::default(),
-            compress: false,
+            compress: None,
             log: true,
         }
     }

@@ -1,16 +1,16 @@
 //! What goes where. A route of the file with several hosts and paths is as many rules that share everything else.
 
-use std::fmt::Write;
+use std::{fmt::Write, sync::Arc};
 
 use route::{
-    Action, HeaderCondition, HeaderEdits, HostPattern, IpRules, Match, Method, PathPattern,
-    PathRewrite, RateLimit, Route, Routes, Scheme, ToUpstream,
+    Action, Coding, Compress, HeaderCondition, HeaderEdits, HostPattern, IpRules, Match, Method,
+    PathPattern, PathRewrite, RateLimit, Route, Routes, Scheme, ToUpstream,
 };
 
 use super::{Check, Draft, values};
 use crate::{
     checked::ListenerProtocol,
-    options::{EDITS, RATE_LIMIT},
+    options::{COMPRESS, EDITS, RATE_LIMIT},
     problem::{Problem, nearest},
     section::Section,
     value::{self, ValueError},
@@ -185,9 +185,7 @@ impl Check<'_> {
         route.log = entry
             .boolean("accessLog", &mut self.findings)
             .unwrap_or(true);
-        route.compress = entry
-            .boolean("compress", &mut self.findings)
-            .unwrap_or(false);
+        route.compress = self.compress(entry);
         route
     }
 
@@ -294,6 +292,29 @@ impl Check<'_> {
                 HeaderEdits::default()
             }
         }
+    }
+
+    fn compress(&mut self, entry: &Section) -> Option<Arc<Compress>> {
+        let section = Section::read_short(&COMPRESS, entry.node("compress")?, &mut self.findings);
+        let findings = &mut self.findings;
+        let on = section.boolean("on", findings).unwrap_or(true);
+        let mut codings = section.all("codings", findings, |text| {
+            Coding::named(&text.to_ascii_lowercase())
+                .ok_or_else(|| ValueError::NotChoice("zstd, br, gzip".into()))
+        });
+        if codings.is_empty() {
+            codings = Coding::ALL.to_vec();
+        }
+        let length = section.one("minLength", findings, value::size);
+        let types = section.all("types", findings, |text| Ok(text.to_owned()));
+        let types: Vec<&str> = match types.is_empty() {
+            true => Compress::TYPES.to_vec(),
+            false => types.iter().map(String::as_str).collect(),
+        };
+        let length = length.unwrap_or(Compress::MIN_LENGTH);
+        let rules = Compress::new(&codings, types, length).map_err(Into::into);
+        let rules = self.good(section.place_of("types"), "what is given as types", rules)?;
+        on.then(|| Arc::new(rules))
     }
 
     fn rate_limit(&mut self, entry: &Section) -> Option<RateLimit> {

@@ -272,6 +272,12 @@ impl Check<'_> {
         if let Some(node) = entry.node("health") {
             let section = Section::read(&HEALTH, node, &mut self.findings);
             let (spec, kind) = self.active_check(&section);
+            let unix = |server: &UpstreamServer| matches!(server.address, ServerAddress::Unix(_));
+            if section.has("port") && upstream.servers.iter().any(unix) {
+                let problem =
+                    Problem::new(section.place_of("port"), "a Unix socket has no other port");
+                self.findings.problem(problem.help("take `port` out"));
+            }
             upstream.health.active = Some(spec);
             upstream.check = Some(kind);
         }
