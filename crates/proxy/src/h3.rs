@@ -56,6 +56,7 @@ async fn serve(worker: Rc<Worker>, door: Rc<Door>, incoming: quic::Incoming) {
     let deadline = worker.clock.deadline();
     let open = Rc::new(());
     let mut closing = false;
+    let mut certificate = None;
     loop {
         let idle = Rc::strong_count(&open) == 1;
         if idle && closing {
@@ -76,15 +77,15 @@ async fn serve(worker: Rc<Worker>, door: Rc<Door>, incoming: quic::Incoming) {
         match accepted {
             Ok(Some(Some(arriving))) => {
                 let (worker, open) = (Rc::clone(&worker), Rc::clone(&open));
+                // Known with the first request: it comes behind the handshake's end, or in a session that remembers it.
+                certificate = certificate.or_else(|| shown(connection.quinn()));
                 let about = About {
                     peer: unmapped(connection.quinn().remote_address()),
                     local,
                     scheme: Scheme::Https,
                     listener: door.index,
-                    certificate: quic::peer_certificate(connection.quinn())
-                        .and_then(|der| PeerCertificate::read(&der))
-                        .map(Rc::new),
                     http3: None,
+                    certificate: certificate.clone(),
                 };
                 tokio::task::spawn_local(async move {
                     let _open = open;
@@ -124,6 +125,12 @@ fn settings(worker: &Worker) -> Settings {
         datagrams: false,
         extended_connect: true,
     }
+}
+
+/// The certificate that the visitor has shown.
+fn shown(connection: &quic::Connection) -> Option<Rc<PeerCertificate>> {
+    let der = quic::peer_certificate(connection)?;
+    PeerCertificate::read(&der).map(Rc::new)
 }
 
 /// An address of IPv4, also where the socket takes both kinds.

@@ -245,7 +245,7 @@ pub static LISTENER: Table = Table {
             "http3",
             Kind::Bool,
             "false",
-            "HTTP/3 too, for https: on the UDP port of the same number, which the firewall has to let in. Answers over TCP tell of it (Alt-Svc).",
+            "With https: HTTP/3 too, on the UDP port of the same number. Answers over TCP tell of it (Alt-Svc).",
         ),
         opt(
             "to",

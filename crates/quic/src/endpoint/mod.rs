@@ -24,12 +24,13 @@ use std::{
 use aws_lc_rs::{hkdf, hmac};
 use net::{ListenSource, Shutdown};
 use quinn::{EndpointConfig, VarInt, crypto::HandshakeTokenKey};
+use rustls::pki_types::CertificateDer;
 use tokio::sync::{mpsc, oneshot};
 
 pub use self::{
     config::{Config, Congestion, Transport},
     stats::Stats,
-    tls::{ServerTls, peer_certificate},
+    tls::ServerTls,
 };
 use self::{id::Ids, stats::Counters};
 
@@ -333,6 +334,14 @@ impl fmt::Debug for Endpoint {
             .field("open", &self.open())
             .finish_non_exhaustive()
     }
+}
+
+/// The certificate that the peer has shown and that was accepted, in DER; `None` if it has shown none.
+#[must_use]
+pub fn peer_certificate(connection: &quinn::Connection) -> Option<Vec<u8>> {
+    let identity = connection.peer_identity()?;
+    let chain = identity.downcast::<Vec<CertificateDer<'static>>>().ok()?;
+    chain.first().map(|certificate| certificate.to_vec())
 }
 
 /// Connections that wait for [`Endpoint::accept`]; handshakes beyond wait too, and count as such.

@@ -1,15 +1,15 @@
 //! A server's TLS for QUIC: the same certificates as over TCP, TLS 1.3 only, early data by sessions that the server keeps.
 //!
 //! rustls takes early data only from sessions it has in its own store, each once: that makes replays within a process impossible (RFC 8446
-//! §8.1). The store belongs to the process, so that a client is known on whichever worker it lands.
+//! §8.1). One store serves all workers, so that a client is known on whichever it lands; other certificates or authorities (a reload) begin a new
+//! one, so that no session outlives the rules under which it came about.
 
 use std::{fmt, sync::Arc};
 
 use arc_swap::ArcSwap;
 use net::tls::{TlsAcceptor, TlsConfigError, TlsServerOptions};
 use quinn::crypto::rustls::QuicServerConfig;
-use rustls::server::{ProducesTickets, ServerSessionMemoryCache, StoresServerSessions};
-use std::sync::LazyLock;
+use rustls::server::{ProducesTickets, ServerSessionMemoryCache};
 
 /// Certificates and protocols of a server. Cheap to clone; clones share what [`ServerTls::reload`] sets.
 #[derive(Clone)]
@@ -72,19 +72,12 @@ fn prepare(
     let mut config = config.clone();
     config.alpn_protocols = alpn.to_vec();
     config.ticketer = Arc::new(NoTickets);
-    config.session_storage = sessions();
+    config.session_storage = ServerSessionMemoryCache::new(MOST_SESSIONS);
     // RFC 9001 §4.6.1: any other value is not allowed.
     config.max_early_data_size = u32::MAX;
     QuicServerConfig::try_from(config)
         .map(Arc::new)
         .map_err(|error| TlsConfigError::Setup(error.to_string()))
-}
-
-/// The sessions of this process.
-fn sessions() -> Arc<dyn StoresServerSessions> {
-    static SESSIONS: LazyLock<Arc<ServerSessionMemoryCache>> =
-        LazyLock::new(|| ServerSessionMemoryCache::new(MOST_SESSIONS));
-    SESSIONS.clone()
 }
 
 /// About 1 KiB each; a client is given two at a time.
@@ -110,12 +103,4 @@ impl ProducesTickets for NoTickets {
     fn decrypt(&self, _: &[u8]) -> Option<Vec<u8>> {
         None
     }
-}
-
-/// The certificate that the other end of a connection has shown, in DER, once its handshake is complete.
-#[must_use]
-pub fn peer_certificate(connection: &quinn::Connection) -> Option<Vec<u8>> {
-    let chain = connection.peer_identity()?;
-    let chain: Box<Vec<rustls::pki_types::CertificateDer<'static>>> = chain.downcast().ok()?;
-    Some(chain.first()?.to_vec())
 }
