@@ -80,6 +80,8 @@ pub(crate) struct Shared {
     pub(crate) status_page: StatusPage,
     pub(crate) kcp_totals: Arc<net::kcp::Totals>,
     workers: OnceLock<Vec<WorkerHandle>>,
+    /// Ids that were connected when another process took over: their links over UDP end at once, and they go there.
+    went: OnceLock<Vec<String>>,
 }
 
 /// What another configuration replaces while the server runs.
@@ -226,6 +228,7 @@ impl Server {
             status_page: StatusPage::default(),
             kcp_totals: Arc::default(),
             workers: OnceLock::new(),
+            went: OnceLock::new(),
             sniffing: Gauge::default(),
             accepting: Gauge::default(),
             live: ArcSwap::from_pointee(live),
@@ -273,7 +276,9 @@ impl Server {
     /// Ids of the clients that are connected, or were a moment ago.
     #[must_use]
     pub fn clients(&self) -> Vec<String> {
-        self.shared.registry.ids().into_iter().collect()
+        let mut ids = self.shared.registry.ids();
+        ids.extend(self.shared.went.get().into_iter().flatten().cloned());
+        ids.into_iter().collect()
     }
 
     /// Whether the clients of the process before this one have come over, or are not waited for any more. To replace this process
@@ -287,6 +292,7 @@ impl Server {
     /// after half a second at most. What runs goes on: [`Server::left`] tells what is left, [`Server::stop`] ends it.
     pub fn leave(&self, deadline: Duration) {
         let shared = &self.shared;
+        let _ = shared.went.set(shared.registry.ids().into_iter().collect());
         shared.stopping.trigger();
         // Its datagrams would be read by whichever process is faster.
         shared.leaving.trigger();
