@@ -348,3 +348,19 @@ fn a_peer_that_is_gone_ends_the_link_and_its_streams() {
         assert!(!server.link.is_open());
     });
 }
+
+#[test]
+fn a_stranger_that_says_nothing_is_closed_when_nobody_waits_for_it_any_more() {
+    run(async {
+        let (near, far) = connect().await;
+        // Somebody else may hold it, to read its figures.
+        let _watching = far.clone();
+        let accepted = Transport::quic_accept(far);
+        let given_up = tokio::time::timeout(Duration::from_millis(100), accepted).await;
+        assert!(given_up.is_err());
+        assert!(matches!(
+            near.closed().await,
+            quic::ConnectionError::ApplicationClosed(_)
+        ));
+    });
+}

@@ -286,6 +286,11 @@ async fn run(
     }
     // Its packets would be read by whichever process is faster.
     let over_udp = !stream.can_move();
+    let last = if stream.as_quic().is_some() {
+        server.replaced.clone()
+    } else {
+        server.leaving.clone()
+    };
     let (link, driver) = Link::start(stream, &options, Rc::clone(&handler) as Rc<dyn Handler>);
     // Whoever comes back has not left.
     session.said_goodbye.store(false, Relaxed);
@@ -304,7 +309,7 @@ async fn run(
         let mut driver = driver;
         tokio::select! {
             end = &mut driver => end,
-            () = server.leaving.wait(), if over_udp => {
+            () = last.wait(), if over_udp => {
                 link.close();
                 driver.await
             }

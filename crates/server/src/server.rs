@@ -74,14 +74,18 @@ pub(crate) struct Shared {
     pub(crate) stopping: Shutdown,
     /// Another process reads the UDP sockets and passes on what is for this one.
     pub(crate) steered: Shutdown,
-    /// Another process takes over and does not: links over UDP end, the others drain.
+    /// Another process takes over and does not: KCP links end, the others drain.
     pub(crate) leaving: Shutdown,
+    /// Another process takes over: QUIC links end.
+    pub(crate) replaced: Shutdown,
     pub(crate) started: Instant,
     /// Option and address of each listener.
     pub(crate) listeners: Vec<(&'static str, SocketAddr)>,
     pub(crate) status_page: StatusPage,
     pub(crate) kcp_totals: Arc<net::kcp::Totals>,
     workers: OnceLock<Vec<WorkerHandle>>,
+    /// Ids that were connected when another process took over: their links over UDP end at once, and they go there.
+    went: OnceLock<Vec<String>>,
 }
 
 /// What another configuration replaces while the server runs.
@@ -226,11 +230,13 @@ impl Server {
             stopping: Shutdown::new(),
             steered: Shutdown::new(),
             leaving: Shutdown::new(),
+            replaced: Shutdown::new(),
             started: Instant::now(),
             listeners: listeners.addresses(),
             status_page: StatusPage::default(),
             kcp_totals: Arc::default(),
             workers: OnceLock::new(),
+            went: OnceLock::new(),
             sniffing: Gauge::default(),
             accepting: Gauge::default(),
             live: ArcSwap::from_pointee(live),
@@ -279,7 +285,9 @@ impl Server {
     /// Ids of the clients that are connected, or were a moment ago.
     #[must_use]
     pub fn clients(&self) -> Vec<String> {
-        self.shared.registry.ids().into_iter().collect()
+        let mut ids = self.shared.registry.ids();
+        ids.extend(self.shared.went.get().into_iter().flatten().cloned());
+        ids.into_iter().collect()
     }
 
     /// Whether the clients of the process before this one have come over, or are not waited for any more. To replace this process
@@ -293,12 +301,14 @@ impl Server {
     /// after half a second at most. What runs goes on: [`Server::left`] tells what is left, [`Server::stop`] ends it.
     pub fn leave(&self, deadline: Duration) {
         let shared = &self.shared;
+        shared.replaced.trigger();
         if self.let_datagrams_in() {
             shared.steered.trigger();
         } else {
             // They would be read by whichever process is faster.
             shared.leaving.trigger();
         }
+        let _ = shared.went.set(shared.registry.ids().into_iter().collect());
         shared.stopping.trigger();
         let until = Instant::now() + LEAVE_TIME;
         while shared.accepting.get() > 0 && Instant::now() < until {

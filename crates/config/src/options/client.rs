@@ -58,7 +58,7 @@ pub static CLIENT_OPTIONS: Table = Table {
             "remote",
             Kind::Remote,
             "",
-            "Servers, in order of preference: quic://, tls://, tcp://, wss://, ws://, kcp://; or auto:// for whichever of quic, tls and wss is best.",
+            "Servers, best first: quic://, tls://, tcp://, wss://, ws://, kcp://; or auto:// for the best of quic, tls and wss.",
         ),
         opt(
             "remoteChoice",

@@ -15,20 +15,41 @@ pub(crate) struct Control {
     pub(crate) receive: RecvStream,
     /// What the handshake read and did not need.
     pub(crate) unread: Bytes,
+    pub(crate) closing: Closing,
 }
+
+/// Closes the connection when it is dropped. Others may hold it too, to read its figures, and both ends would keep it alive.
+#[derive(Debug)]
+pub(crate) struct Closing(Connection);
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        self.0.close(DONE, b"");
+    }
+}
+
+/// RFC 9000 §19.19: the application's code of a link that ends in order.
+const DONE: VarInt = VarInt::from_u32(0);
 
 impl Control {
     pub(crate) async fn open(connection: Connection) -> Result<Self, ConnectionError> {
+        let closing = Closing(connection.clone());
         let (send, receive) = connection.open_bi().await?;
-        Ok(Self::new(connection, send, receive))
+        Ok(Self::new(connection, send, receive, closing))
     }
 
     pub(crate) async fn accept(connection: Connection) -> Result<Self, ConnectionError> {
+        let closing = Closing(connection.clone());
         let (send, receive) = connection.accept_bi().await?;
-        Ok(Self::new(connection, send, receive))
+        Ok(Self::new(connection, send, receive, closing))
     }
 
-    fn new(connection: Connection, send: SendStream, receive: RecvStream) -> Self {
+    fn new(
+        connection: Connection,
+        send: SendStream,
+        receive: RecvStream,
+        closing: Closing,
+    ) -> Self {
         // Fails on a stream that has ended only, which the handshake finds out.
         let _ = send.set_priority(PRIORITY);
         Self {
@@ -36,6 +57,7 @@ impl Control {
             send,
             receive,
             unread: Bytes::new(),
+            closing,
         }
     }
 

@@ -32,7 +32,6 @@ struct Alive(Rc<Shared>);
 impl Drop for Alive {
     fn drop(&mut self) {
         self.0.end_all();
-        self.0.connection.close(DONE, b"");
     }
 }
 
@@ -48,6 +47,7 @@ pub(super) async fn run(
         mut send,
         mut receive,
         unread,
+        closing: _closing,
         ..
     } = control;
     let mut inbox = Inbox::new(&unread);
@@ -248,8 +248,6 @@ fn link_end(error: ConnectionError) -> LinkEnd {
     }
 }
 
-/// RFC 9000 §19.19: the application's code of a link that ends in order.
-const DONE: VarInt = VarInt::from_u32(0);
 /// What a closing link may take to deliver its last words.
 const CLOSE_TIME: Duration = Duration::from_secs(5);
 /// What a stream's header may take.

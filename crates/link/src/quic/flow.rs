@@ -111,7 +111,12 @@ impl Flow {
             .get_or_insert_with(|| Box::pin(self.send.stopped()));
         match stopped.as_mut().poll(cx) {
             Poll::Ready(Ok(Some(code))) => Poll::Ready(End::Reset(reason(code))),
-            Poll::Ready(Ok(None)) | Poll::Pending => Poll::Pending,
+            Poll::Ready(Ok(None)) => {
+                // Everything has arrived: there is nothing left to be stopped, and the future may not be asked again.
+                self.stopped = Some(Box::pin(std::future::pending()));
+                Poll::Pending
+            }
+            Poll::Pending => Poll::Pending,
             Poll::Ready(Err(_)) => Poll::Ready(End::LinkLost),
         }
     }
