@@ -250,6 +250,8 @@ impl Running<'_> {
                         self.upload = Upload::Refused;
                         return Poll::Pending;
                     }
+                    // Nothing is left to send: who waits for an answer holds no buffer.
+                    upstream.output.rest();
                     self.waits_for = Blocked::Upstream;
                     return Poll::Ready(Ok(()));
                 }

@@ -53,6 +53,8 @@ pub(crate) async fn serve(
                 work.saved
                     .extend_from_slice(connection.input.slice(0..length));
                 connection.input.consume(length);
+                // Most requests end with their head: while they are served their connection holds no buffer either.
+                connection.input.rest();
             }
             Err(Head::Bad(RequestError::Http2)) if connection.requests == 0 => {
                 let Conn::Socket(stream) = connection.conn else {
