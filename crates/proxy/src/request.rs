@@ -1019,7 +1019,10 @@ impl Forward<'_> {
         let auth = self.route.access.auth.as_ref();
         let edited = !edits.is_empty();
         writer.copy(request.fields(), |field| {
-            let dropped = forwarding.replaces(field.name, &self.visitor)
+            // RFC 9110 §10.1.1: never without a body, which some servers then wait for; not from HTTP/1.0.
+            let unfounded = field.known == h1::Known::Expect && !request.expects_continue();
+            let dropped = unfounded
+                || forwarding.replaces(field.name, &self.visitor)
                 || (edited && edits.removes(field.name))
                 || auth.is_some_and(|auth| is_for_us(auth, field.name));
             !dropped
