@@ -40,7 +40,10 @@ impl<'h> Outgoing<'h> {
         let edited = !edits.is_empty();
         let certified = self.replaces_certificate();
         writer.copy(request.fields(), |field| {
-            let dropped = forwarding.replaces(field.name, &context.visitor)
+            // RFC 9110 §10.1.1: never without a body, which some servers then wait for; not from HTTP/1.0.
+            let unfounded = field.known == h1::Known::Expect && !request.expects_continue();
+            let dropped = unfounded
+                || forwarding.replaces(field.name, &context.visitor)
                 || (edited && edits.removes(field.name))
                 || (certified && CERTIFICATE.iter().any(|name| reads_as(field.name, name)))
                 || auth.is_some_and(|auth| is_for_us(auth, field.name));
