@@ -164,8 +164,8 @@ pub(crate) fn describe(configuration: &Checked) -> String {
 fn describe_proxy(proxy: &config::ProxyConfig) -> String {
     let listeners = proxy.listeners.iter().map(|listener| {
         let protocol = match listener.protocol {
-            ListenerProtocol::Http { .. } => "http",
-            ListenerProtocol::Https { .. } => "https",
+            ListenerProtocol::Http { .. } | ListenerProtocol::OfServer { tls: false } => "http",
+            ListenerProtocol::Https { .. } | ListenerProtocol::OfServer { tls: true } => "https",
             ListenerProtocol::Tcp => "tcp",
             ListenerProtocol::Tls => "tls",
         };

@@ -13,7 +13,9 @@ use crate::{
     ingress::Protocol,
     log::Format,
     proxy::{Listener, Options},
-    site::{Address, Check, KeepAlive, ProxyVersion, Site, UpstreamServer, UpstreamSpec},
+    site::{
+        Address, Check, KeepAlive, ProxyVersion, RelaySpec, Site, UpstreamServer, UpstreamSpec,
+    },
 };
 
 /// Why a checked configuration cannot be run.
@@ -90,6 +92,7 @@ pub fn site(config: &ProxyConfig) -> Result<Site, ConfiguredError> {
         streams: config.streams.clone(),
         upstreams,
         forwarding: config.forwarding.clone(),
+        relay: RelaySpec::default(),
     })
 }
 

@@ -1,4 +1,4 @@
-//! A byte stream as the exchange sees it: a socket with whatever lies over it, or a stream of HTTP/2.
+//! A byte stream as the exchange sees it: a socket with whatever lies over it, a stream of HTTP/2, or one of a relay's link.
 
 use std::{
     io::{self, IoSlice},
@@ -8,7 +8,7 @@ use std::{
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::h2::H2Stream;
+use crate::{h2::H2Stream, relay::RelayStream};
 
 /// One end of an exchange.
 #[derive(Debug)]
@@ -17,14 +17,16 @@ pub(crate) enum Conn {
     Socket(net::Stream),
     /// A stream of an HTTP/2 visitor, in HTTP/1.1's words.
     H2(Box<H2Stream>),
+    /// A stream to a relayed service.
+    Relay(Box<RelayStream>),
 }
 
 impl Conn {
-    /// Waits until a read has something to say, without holding a buffer meanwhile. A stream of HTTP/2 cannot tell: it is always "ready".
+    /// Waits until a read has something to say, without holding a buffer meanwhile. A stream cannot tell: it is always "ready".
     pub(crate) fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Socket(socket) => socket.poll_readable(cx),
-            Self::H2(_) => Poll::Ready(Ok(())),
+            Self::H2(_) | Self::Relay(_) => Poll::Ready(Ok(())),
         }
     }
 
@@ -32,7 +34,7 @@ impl Conn {
     pub(crate) fn needs_flush(&self) -> bool {
         match self {
             Self::Socket(socket) => socket.needs_flush(),
-            Self::H2(_) => false,
+            Self::H2(_) | Self::Relay(_) => false,
         }
     }
 
@@ -41,6 +43,7 @@ impl Conn {
         match self {
             Self::Socket(socket) => socket.abort(),
             Self::H2(stream) => stream.abort(),
+            Self::Relay(stream) => stream.abort(),
         }
     }
 }
@@ -54,6 +57,7 @@ impl AsyncRead for Conn {
         match &mut *self {
             Self::Socket(socket) => Pin::new(socket).poll_read(cx, buffer),
             Self::H2(stream) => stream.poll_read(cx, buffer),
+            Self::Relay(stream) => Pin::new(stream).poll_read(cx, buffer),
         }
     }
 }
@@ -70,6 +74,7 @@ impl AsyncWrite for Conn {
                 ready!(stream.poll_room(cx))?;
                 stream.poll_write(cx, bytes)
             }
+            Self::Relay(stream) => Pin::new(stream).poll_write(cx, bytes),
         }
     }
 
@@ -80,7 +85,7 @@ impl AsyncWrite for Conn {
     ) -> Poll<io::Result<usize>> {
         match &mut *self {
             Self::Socket(socket) => Pin::new(socket).poll_write_vectored(cx, parts),
-            Self::H2(_) => {
+            Self::H2(_) | Self::Relay(_) => {
                 let part = parts.iter().find(|part| !part.is_empty());
                 self.poll_write(cx, part.map_or(&[], |part| part))
             }
@@ -91,6 +96,7 @@ impl AsyncWrite for Conn {
         match &mut *self {
             Self::Socket(socket) => Pin::new(socket).poll_flush(cx),
             Self::H2(_) => Poll::Ready(Ok(())),
+            Self::Relay(stream) => Pin::new(stream).poll_flush(cx),
         }
     }
 
@@ -98,6 +104,7 @@ impl AsyncWrite for Conn {
         match &mut *self {
             Self::Socket(socket) => Pin::new(socket).poll_shutdown(cx),
             Self::H2(stream) => stream.poll_shutdown(),
+            Self::Relay(stream) => Pin::new(stream).poll_shutdown(cx),
         }
     }
 }

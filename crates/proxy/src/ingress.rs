@@ -7,7 +7,12 @@ use route::{IpSet, Scheme};
 use sniff::proxy::{HeaderSniffer, Limits};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::{conn::Conn, streams, visitor, visitor::About, worker::Worker};
+use crate::{
+    conn::Conn,
+    streams, visitor,
+    visitor::{About, Entry},
+    worker::Worker,
+};
 
 /// What a listener speaks.
 #[derive(Clone, Debug)]
@@ -50,6 +55,7 @@ pub(crate) async fn visit(
         local,
         scheme: Scheme::Http,
         listener: door.index,
+        entry: Entry::Proxy,
     };
     let Some(stream) = begin(&worker, &door, stream, &mut about).await else {
         return;

@@ -4,8 +4,8 @@ use std::{ops::RangeInclusive, path::PathBuf, sync::Arc, time::Duration};
 
 use net::tls::TlsConnector;
 use route::{
-    BreakerSpec, Forwarding, HashKey, HealthSpec, Policy, RetryBudgetSpec, Routes, ServerSpec,
-    Sticky, StreamRoutes,
+    Action, BreakerSpec, Forwarding, HashKey, HealthSpec, Policy, RetryBudgetSpec, Route, Routes,
+    ServerSpec, ServiceName, Sticky, StreamRoutes, ToUpstream, UpstreamId,
 };
 
 /// Everything that workers need to know of the configuration.
@@ -19,6 +19,61 @@ pub struct Site {
     pub upstreams: Vec<UpstreamSpec>,
     /// Who the visitor is, and how upstreams are told.
     pub forwarding: Forwarding,
+    /// How requests go to relayed services that no route names.
+    pub relay: RelaySpec,
+}
+
+impl Site {
+    /// The upstream at a place; that of relayed services at any other.
+    pub(crate) fn upstream(&self, index: usize) -> &UpstreamSpec {
+        self.upstreams.get(index).unwrap_or(&self.relay.upstream)
+    }
+}
+
+/// How requests go to relayed services.
+#[derive(Debug)]
+pub struct RelaySpec {
+    /// Limits and times of those that no route names.
+    pub route: Route,
+    pub(crate) to: ToUpstream,
+    /// Stands in for a group of servers: one, always fit, without a bound of its own. Bounds are the clients'.
+    pub(crate) upstream: UpstreamSpec,
+}
+
+impl Default for RelaySpec {
+    fn default() -> Self {
+        let server = UpstreamServer {
+            spec: ServerSpec::new("relay"),
+            address: Address::Unix(PathBuf::new()),
+            authority: "localhost".into(),
+            tls: None,
+            send_proxy: None,
+        };
+        Self {
+            route: Route::new("relay", Action::Service(ServiceName("".into()))),
+            to: ToUpstream::new(UpstreamId(u32::MAX)),
+            upstream: UpstreamSpec {
+                name: "relay".into(),
+                servers: vec![server],
+                policy: Policy::default(),
+                hash_key: None,
+                sticky: None,
+                slow_start: Duration::ZERO,
+                health: HealthSpec::default(),
+                check: Check::default(),
+                breaker: BreakerSpec {
+                    max_active: u32::MAX,
+                    ..BreakerSpec::default()
+                },
+                // Only a stream that had waited is tried again, and once: see `request`.
+                retry: RetryBudgetSpec {
+                    percent: 100,
+                    ..RetryBudgetSpec::default()
+                },
+                keep_alive: KeepAlive::default(),
+            },
+        }
+    }
 }
 
 /// A group of servers that do the same.

@@ -112,7 +112,7 @@ pub(crate) struct Picked {
 
 impl Upstream {
     pub(crate) fn new(site: &SharedSite, index: usize, now: Duration) -> Option<Self> {
-        let spec = site.upstreams.get(index)?;
+        let spec = site.upstream(index);
         let specs: Vec<_> = spec
             .servers
             .iter()
@@ -135,7 +135,7 @@ impl Upstream {
     }
 
     pub(crate) fn spec(&self) -> &UpstreamSpec {
-        &self.site.upstreams[self.index]
+        self.site.upstream(self.index)
     }
 
     pub(crate) fn server(&self, server: ServerIndex) -> &UpstreamServer {
@@ -408,7 +408,7 @@ impl Drop for Picked {
 
 /// Whether nothing has come on a connection that waits: neither an end nor bytes that nobody asked for. Costs a system call only if the event
 /// queue has reported something.
-fn is_quiet(conn: &mut Conn) -> bool {
+pub(crate) fn is_quiet(conn: &mut Conn) -> bool {
     let mut byte = [0];
     let mut buffer = ReadBuf::new(&mut byte);
     let mut cx = Context::from_waker(Waker::noop());

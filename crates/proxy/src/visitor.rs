@@ -26,6 +26,18 @@ pub(crate) struct About {
     pub(crate) scheme: Scheme,
     /// The listener's place in the configuration.
     pub(crate) listener: u16,
+    pub(crate) entry: Entry,
+}
+
+/// Who answers where no route does, and before which.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Entry {
+    /// Nobody: a listener of the proxy alone.
+    Proxy,
+    /// Relay services, before routes that name no host: an address that proxy and server share.
+    Shared,
+    /// Relay services only.
+    Relay,
 }
 
 /// Serves a connection until it ends. `Some`: the first bytes are HTTP/2's; they are in the input.

@@ -9,7 +9,14 @@ use std::{
 
 use route::{AuthTable, RateTable, UpstreamId};
 
-use crate::{clock::Clock, log::Lines, metrics::Metrics, site::SharedSite, upstream::Upstream};
+use crate::{
+    clock::Clock,
+    log::Lines,
+    metrics::Metrics,
+    relay::{Pool, Relay},
+    site::SharedSite,
+    upstream::Upstream,
+};
 
 /// Lives on its thread; nothing in it is locked.
 #[derive(Debug)]
@@ -17,6 +24,9 @@ pub(crate) struct Worker {
     pub(crate) clock: Rc<Clock>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) lines: Option<Lines>,
+    /// Services of relay clients, where this is a server's.
+    pub(crate) relay: Option<Arc<dyn Relay>>,
+    pub(crate) relayed: Pool,
     local: RefCell<Rc<Local>>,
     draining: Cell<bool>,
 }
@@ -26,6 +36,8 @@ pub(crate) struct Worker {
 pub(crate) struct Local {
     pub(crate) site: SharedSite,
     upstreams: Vec<Option<Rc<Upstream>>>,
+    /// Stands in for an upstream where a request goes to a relayed service.
+    pub(crate) relay: Option<Rc<Upstream>>,
     /// By route; empty where the route has no limit.
     rates: Vec<Option<RefCell<RateTable>>>,
     pub(crate) passwords: RefCell<AuthTable>,
@@ -42,13 +54,20 @@ pub(crate) struct Heads {
 }
 
 impl Worker {
-    pub(crate) fn new(site: SharedSite, metrics: Arc<Metrics>, lines: Option<Lines>) -> Rc<Self> {
+    pub(crate) fn new(
+        site: SharedSite,
+        metrics: Arc<Metrics>,
+        lines: Option<Lines>,
+        relay: Option<Arc<dyn Relay>>,
+    ) -> Rc<Self> {
         let clock = Clock::new();
         let local = Local::new(site, clock.precise());
         Rc::new(Self {
             clock,
             metrics,
             lines,
+            relay,
+            relayed: Pool::default(),
             local: RefCell::new(Rc::new(local)),
             draining: Cell::new(false),
         })
@@ -67,6 +86,8 @@ impl Worker {
     /// Connections end with the exchange that is under way, or at once if none is.
     pub(crate) fn drain(&self) {
         self.draining.set(true);
+        // Links whose streams have ended can go.
+        self.relayed.clear();
         self.clock.wake_all();
     }
 
@@ -88,6 +109,7 @@ impl Worker {
             for upstream in local.upstreams.iter().flatten() {
                 upstream.sweep(now);
             }
+            self.relayed.sweep(now);
         }
     }
 }
@@ -110,6 +132,7 @@ impl Local {
             .collect();
         Self {
             upstreams,
+            relay: Upstream::new(&site, usize::MAX, now).map(Rc::new),
             rates,
             passwords: RefCell::new(AuthTable::new(&rand::random())),
             checks: Cell::new(0),
@@ -134,7 +157,7 @@ impl Local {
 
 impl Heads {
     fn of(site: &SharedSite) -> Self {
-        let routes = || site.routes.iter();
+        let routes = || site.routes.iter().chain([&site.relay.route]);
         let bytes = routes().map(|route| route.limits.header_bytes).max();
         let fields = routes().map(|route| route.limits.header_fields).max();
         let header = routes().map(|route| route.timeouts.header).max();

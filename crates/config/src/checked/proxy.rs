@@ -69,6 +69,12 @@ pub enum ListenerProtocol {
         /// How TLS is ended here.
         tls: ListenerTls,
     },
+    /// HTTP on an address of the server itself (`addr`, or `tlsAddr` with its TLS): visitors whose host a route names, and those for whom no
+    /// relay service answers.
+    OfServer {
+        /// It is `tlsAddr`.
+        tls: bool,
+    },
     /// Anything; bytes are copied.
     Tcp,
     /// TLS that is passed through, routed by server name.
@@ -78,7 +84,10 @@ pub enum ListenerProtocol {
 impl ListenerProtocol {
     /// Requests are parsed, and `routes` counts; else `streams` does.
     pub fn is_http(&self) -> bool {
-        matches!(self, Self::Http { .. } | Self::Https { .. })
+        matches!(
+            self,
+            Self::Http { .. } | Self::Https { .. } | Self::OfServer { .. }
+        )
     }
 }
 
