@@ -5,87 +5,32 @@ use std::{
     fs::File,
     io::{self, Read, Seek, SeekFrom},
     path::{Path, PathBuf},
-    rc::Rc,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use h1::{Framing, HeadWriter, ResponseWriter, Trailers, WriteError};
-use route::{FileError, Files, Route};
+use route::{FileError, Files};
 
 use crate::{
     answer::{self, Turn},
-    request::{Next, refuse},
-    visitor::{About, Connection},
+    log::{EndedBy, Phase},
+    request::{Context, Next, Refusal, Told},
+    visitor::Connection,
     work::Work,
-    worker::Worker,
 };
 
 /// Answers a request with a file.
-#[expect(
-    clippy::too_many_arguments,
-    reason = "what an answer of the proxy's own depends on"
-)]
 pub(crate) async fn serve(
-    worker: &Rc<Worker>,
-    about: &About,
+    context: &Context<'_>,
     connection: &mut Connection,
     work: &mut Work,
-    began: Duration,
     mut turn: Turn,
-    route: &Route,
     files: &Files,
 ) -> Next {
-    let Some(request) = work.request.view(&work.saved) else {
-        return Next::Abort;
-    };
-    if !matches!(request.method(), b"GET" | b"HEAD") {
-        let text = "Files are only read: use GET or HEAD.";
-        return refuse(
-            worker,
-            about,
-            connection,
-            work,
-            began,
-            turn,
-            Some(route),
-            (405, text),
-        )
-        .await;
-    }
-    let path = match files.resolve(request.path()) {
-        Ok(path) => path,
-        Err(error) => {
-            let status = if error == FileError::Bad { 400 } else { 404 };
-            let text = error.to_string();
-            return refuse(
-                worker,
-                about,
-                connection,
-                work,
-                began,
-                turn,
-                Some(route),
-                (status, text.as_str()),
-            )
-            .await;
-        }
-    };
-    let index = files.index.clone();
-    let fallback = files.fallback.clone();
-    let opened = tokio::task::spawn_blocking(move || open(path, &index, fallback)).await;
-    let Ok(Ok(found)) = opened else {
-        let text = "There is no such file.";
-        return refuse(
-            worker,
-            about,
-            connection,
-            work,
-            began,
-            turn,
-            Some(route),
-            (404, text),
-        )
-        .await;
+    let worker = context.worker;
+    let found = match find(work, files).await {
+        Ok(found) => found,
+        Err(refusal) => return context.refuse(connection, work, turn, refusal).await,
     };
     let Some(request) = work.request.view(&work.saved) else {
         return Next::Abort;
@@ -128,7 +73,7 @@ pub(crate) async fn serve(
     }
     let mut writer = writer.finish();
     worker.metrics.count_answer(status);
-    let patience = route.timeouts.body;
+    let patience = context.patience();
     // HEAD has no body, whatever the head says.
     let sent = if writer.encoder().is_complete() {
         0
@@ -145,13 +90,46 @@ pub(crate) async fn serve(
         patience,
     )
     .await;
-    crate::request::note_own(worker, about, work, began, route, status, length, whole);
+    let told = Told {
+        status,
+        sent: length,
+        ended_by: if whole {
+            EndedBy::Nobody
+        } else {
+            EndedBy::Visitor
+        },
+        phase: Phase::Data,
+        ..Told::default()
+    };
+    context.note(work, &told);
     if !whole {
         return Next::Abort;
     }
     match writer.finish(body) {
         h1::Next::Idle(visitor) => Next::Again(visitor),
         h1::Next::Drain(_) | h1::Next::Close => Next::Close,
+    }
+}
+
+/// The file that the request asks for, opened.
+async fn find(work: &Work, files: &Files) -> Result<Found, Refusal> {
+    let Some(request) = work.request.view(&work.saved) else {
+        return Err(Refusal::new(400, "This is no request."));
+    };
+    if !matches!(request.method(), b"GET" | b"HEAD") {
+        let text = "Files are only read: use GET or HEAD.";
+        return Err(Refusal::new(405, text));
+    }
+    let path = files.resolve(request.path()).map_err(|error| {
+        let status = if error == FileError::Bad { 400 } else { 404 };
+        Refusal::new(status, error.to_string())
+    })?;
+    let index = files.index.clone();
+    let fallback = files.fallback.clone();
+    let opened = tokio::task::spawn_blocking(move || open(path, &index, fallback)).await;
+    match opened {
+        Ok(Ok(found)) => Ok(found),
+        _ => Err(Refusal::new(404, "There is no such file.")),
     }
 }
 

@@ -1,0 +1,319 @@
+//! One attempt: the request on one connection of one server, and what follows from how that ended.
+
+use std::time::Duration;
+
+use h1::{Request, Responder, Response};
+use route::Report as Health;
+
+use super::{Next, Refusal, Told, forward::Forward, head::Outgoing};
+use crate::{
+    answer::{Answer, Turn},
+    exchange::{Behind, Exchange, Failed, Patience, Report, Side},
+    flow::{BadBody, Flow},
+    log::{EndedBy, Phase},
+    tunnel::{self, TunnelEnd},
+    upstream::{Lease, Picked},
+    visitor::Connection,
+    work::Work,
+};
+
+/// What came of an attempt.
+pub(super) enum Done {
+    Over(Next),
+    /// The connection ended before a byte of an answer, and nothing of the request is lost.
+    Unanswered(Turn),
+}
+
+/// An exchange that is over.
+struct Ended {
+    lease: Lease,
+    report: Report,
+    head_after: Option<Duration>,
+}
+
+impl Forward<'_> {
+    /// One attempt on one connection.
+    pub(super) async fn exchange(
+        &self,
+        connection: &mut Connection,
+        turn: Turn,
+        work: &mut Work,
+        picked: &Picked,
+        mut lease: Lease,
+    ) -> Done {
+        let worker = self.context.worker;
+        let Work {
+            request: head,
+            response,
+            saved,
+            answer,
+            from_upstream,
+            to_upstream,
+            value,
+            path,
+            ..
+        } = work;
+        let Some(request) = head.view(saved) else {
+            return Done::Over(Next::Abort);
+        };
+        let outgoing = Outgoing {
+            forward: self,
+            request,
+            server: self.upstream.server(picked.server),
+            upgrade: self.to.websocket && wants_websocket(request),
+        };
+        let Turn { body, responder } = turn;
+        *to_upstream = Default::default();
+        let sent = match outgoing.write(responder, to_upstream.buffer(), value, path) {
+            Ok(sent) => sent,
+            Err(responder) => {
+                let turn = Turn { body, responder };
+                let text = "The path of this request cannot be rewritten as this service wants.";
+                let refusal = Refusal::new(400, text);
+                return Done::Over(self.refuse(connection, work, turn, refusal).await);
+            }
+        };
+        let keep = connection.requests < self.route.limits.requests_per_connection;
+        let mut head_after = None;
+        let mut on_head = |answer: Response<'_>,
+                           mut responder: Responder,
+                           behind: Behind<'_>,
+                           out: &mut Vec<u8>| {
+            head_after = Some(worker.clock.precise().saturating_sub(self.context.began));
+            match behind {
+                Behind::Body(body) => {
+                    if !keep || worker.is_draining() {
+                        responder.close();
+                    }
+                    let writer = responder.forward(body, answer, out)?;
+                    Ok(Some(
+                        self.write_answer(writer, request, answer, picked, value),
+                    ))
+                }
+                Behind::Tunnel(body) => {
+                    let protocol = answer.upgrade().unwrap_or_default();
+                    let (status, reason) = (answer.status(), answer.reason());
+                    let writer = responder.tunnel(body, status, reason, protocol, out)?;
+                    self.write_answer(writer, request, answer, picked, value);
+                    Ok(None)
+                }
+            }
+        };
+        let report = Exchange {
+            visitor: Side {
+                conn: &mut connection.conn,
+                input: &mut connection.input,
+                output: answer,
+            },
+            upstream: Side {
+                conn: &mut lease.conn,
+                input: from_upstream,
+                output: to_upstream,
+            },
+            head: response,
+            awaiting: Some(sent.awaiting),
+            limits: self.context.local.heads.limits,
+            request: Some(Flow::new(body, sent.body)),
+            patience: Patience {
+                response: self.route.timeouts.response,
+                body: self.route.timeouts.body,
+            },
+            deadline: &connection.deadline,
+            on_head: &mut on_head,
+        }
+        .run()
+        .await;
+        response.clear();
+        to_upstream.rest();
+        // Some of the request's body may be gone, so that it cannot be sent again. Without one nothing is.
+        let silent = report.end == Err(Failed::UpstreamGone { silent: true });
+        match report {
+            Report {
+                turn: Some(turn),
+                received: 0,
+                ..
+            } if silent => Done::Unanswered(turn),
+            report => {
+                let ended = Ended {
+                    lease,
+                    report,
+                    head_after,
+                };
+                Done::Over(self.conclude(connection, work, picked, ended).await)
+            }
+        }
+    }
+
+    /// Health, the server's connection, counters and log; and an answer, if none was passed on and one can be.
+    async fn conclude(
+        &self,
+        connection: &mut Connection,
+        work: &mut Work,
+        picked: &Picked,
+        ended: Ended,
+    ) -> Next {
+        let Ended {
+            lease,
+            report,
+            head_after,
+        } = ended;
+        let worker = self.context.worker;
+        let now = worker.clock.coarse();
+        let (ended_by, phase) = blame(&report);
+        let health = match (report.status, report.end) {
+            (Some(500..), _) => Some(Health::ServerError),
+            (Some(_), Ok(())) => Some(Health::Good),
+            (_, Err(_)) if ended_by == EndedBy::Upstream => Some(Health::ServerError),
+            _ => None,
+        };
+        if let Some(health) = health {
+            self.upstream.report(picked.server, health, now);
+        }
+        let server = self.upstream.server(picked.server);
+        let mut told = Told {
+            status: report.status.unwrap_or_default(),
+            sent: report.sent,
+            received: report.received,
+            head_after,
+            ended_by,
+            phase,
+            server: &server.spec.name,
+        };
+        if report.tunnel && report.end.is_ok() {
+            return self.tunnel(connection, work, lease, told).await;
+        }
+        if report.reusable && server.send_proxy.is_none() {
+            self.upstream.keep(picked.server, lease, now);
+        } else if report.end.is_err() {
+            lease.conn.abort();
+        }
+        let Err(failed) = report.end else {
+            worker.metrics.count_answer(told.status);
+            self.context.note(work, &told);
+            return match report.next {
+                Some(h1::Next::Idle(visitor)) => Next::Again(visitor),
+                _ => Next::Close,
+            };
+        };
+        self.count_failure(failed);
+        let turn = report
+            .turn
+            .filter(|_| failed != Failed::VisitorGone && report.status.is_none());
+        let Some(mut turn) = turn else {
+            worker.metrics.count_answer(told.status);
+            self.context.note(work, &told);
+            return Next::Abort;
+        };
+        let (status, text) = explain(failed);
+        told.status = status;
+        // What an interim answer left there goes first.
+        turn.goes_on_if(!worker.is_draining());
+        let next = Answer { status, text }.write(turn, &mut work.answer, |_| {});
+        self.context.finish(connection, work, next, told).await
+    }
+
+    async fn tunnel(
+        &self,
+        connection: &mut Connection,
+        work: &mut Work,
+        mut lease: Lease,
+        mut told: Told<'_>,
+    ) -> Next {
+        let metrics = &self.context.worker.metrics;
+        metrics.proxy_upgrades_total.add_one();
+        metrics.count_answer(told.status);
+        let up = std::mem::take(&mut connection.input);
+        let down = std::mem::take(&mut work.from_upstream);
+        let idle = Some(self.route.timeouts.tunnel_idle);
+        let (end, moved) = Box::pin(tunnel::run(
+            &mut connection.conn,
+            &mut lease.conn,
+            up,
+            down,
+            idle,
+            &connection.deadline,
+        ))
+        .await;
+        told.received = moved.up;
+        told.sent = moved.down;
+        told.phase = Phase::Data;
+        told.ended_by = match end {
+            TunnelEnd::Finished => EndedBy::Nobody,
+            TunnelEnd::Idle => EndedBy::Proxy,
+            TunnelEnd::Broken => EndedBy::Upstream,
+        };
+        self.context.note(work, &told);
+        match end {
+            TunnelEnd::Finished => Next::Gone,
+            _ => {
+                lease.conn.abort();
+                Next::Abort
+            }
+        }
+    }
+
+    fn count_failure(&self, failed: Failed) {
+        let metrics = &self.context.worker.metrics;
+        match failed {
+            Failed::VisitorGone | Failed::VisitorSlow => {
+                metrics.proxy_visitors_lost_total.add_one()
+            }
+            Failed::VisitorBody(_) => metrics.proxy_requests_refused_total.add_one(),
+            Failed::UpstreamSlow => metrics.proxy_upstream_timeouts_total.add_one(),
+            Failed::UpstreamGone { .. } | Failed::UpstreamBody => {
+                metrics.proxy_upstream_broken_total.add_one()
+            }
+            Failed::UpstreamHead(error) => {
+                metrics.proxy_upstream_broken_total.add_one();
+                tracing::debug!(%error, upstream = %self.upstream.spec().name, "an answer is not valid HTTP");
+            }
+        }
+    }
+}
+
+/// Only WebSocket: an upgrade to h2c would be a way around every rule of the proxy.
+fn wants_websocket(request: Request<'_>) -> bool {
+    request.method() == b"GET"
+        && request
+            .upgrade()
+            .is_some_and(|protocol| protocol.eq_ignore_ascii_case(b"websocket"))
+}
+
+fn blame(report: &Report) -> (EndedBy, Phase) {
+    let Err(failed) = report.end else {
+        return (EndedBy::Nobody, Phase::Data);
+    };
+    let phase = match report.status {
+        Some(_) => Phase::Data,
+        None => Phase::Answer,
+    };
+    match failed {
+        Failed::VisitorGone | Failed::VisitorSlow => (EndedBy::Visitor, phase),
+        Failed::VisitorBody(_) => (EndedBy::Visitor, Phase::Request),
+        Failed::UpstreamGone { .. }
+        | Failed::UpstreamSlow
+        | Failed::UpstreamHead(_)
+        | Failed::UpstreamBody => (EndedBy::Upstream, phase),
+    }
+}
+
+fn explain(failed: Failed) -> (u16, &'static str) {
+    match failed {
+        Failed::VisitorSlow => (408, "The request's body did not come in time."),
+        Failed::VisitorBody(BadBody::TooLarge) => {
+            (413, "The body is larger than this service accepts.")
+        }
+        Failed::VisitorBody(_) | Failed::VisitorGone => {
+            (400, "The request's body is not framed as HTTP/1.1 says.")
+        }
+        Failed::UpstreamGone { .. } => (
+            502,
+            "The server behind this proxy closed the connection within its answer.",
+        ),
+        Failed::UpstreamSlow => (504, "The server behind this proxy did not answer in time."),
+        Failed::UpstreamHead(_) | Failed::UpstreamBody => (
+            502,
+            "The server behind this proxy answered with something that is not valid HTTP.",
+        ),
+    }
+}

@@ -1,0 +1,211 @@
+//! A request for an upstream: a place among those under way, a server, a connection, and another server if that one fails.
+
+use std::{cell::Cell, rc::Rc};
+
+use h1::{Framing, Request};
+use route::{Outcome, PickRequest, Report as Health, Route, ToUpstream, Tried};
+
+use super::{Context, FieldView, Next, Refusal, attempt::Done};
+use crate::{
+    answer::Turn,
+    log::Phase,
+    upstream::{Admitted, Lease, NoConnection, Picked, Upstream},
+    visitor::Connection,
+    work::Work,
+};
+
+/// A request on its way to an upstream.
+pub(super) struct Forward<'a> {
+    pub(super) context: &'a Context<'a>,
+    pub(super) route: &'a Route,
+    pub(super) to: &'a ToUpstream,
+    pub(super) upstream: &'a Rc<Upstream>,
+}
+
+impl Forward<'_> {
+    pub(super) async fn run(
+        &self,
+        connection: &mut Connection,
+        mut turn: Turn,
+        work: &mut Work,
+    ) -> Next {
+        let worker = self.context.worker;
+        let Some(_admitted) = self.enter().await else {
+            worker.metrics.proxy_unavailable_total.add_one();
+            let text = "The service has as many requests as it can take. Try again soon.";
+            let refusal = Refusal::at(Phase::Queue, 503, text);
+            return self.refuse(connection, work, turn, refusal).await;
+        };
+        let mut tried = Tried::default();
+        let mut retries = 0;
+        let mut failed = None;
+        loop {
+            let Some(picked) = self.pick(work, tried) else {
+                let refusal = match &failed {
+                    Some(failed) => self.no_connection(failed),
+                    None => {
+                        worker.metrics.proxy_unavailable_total.add_one();
+                        let text = "No server of this service is available now.";
+                        Refusal::at(Phase::Queue, 503, text)
+                    }
+                };
+                return self.refuse(connection, work, turn, refusal).await;
+            };
+            let server = picked.server;
+            let now = worker.clock.coarse();
+            let waiting = self.upstream.waiting_connection(server, now);
+            let reused = waiting.is_some();
+            let lease = match waiting {
+                Some(lease) => lease,
+                None => match Box::pin(self.connect(&picked)).await {
+                    Ok(lease) => lease,
+                    Err(error) => {
+                        self.upstream.report(server, Health::Unreachable, now);
+                        picked.finish(now, Outcome::Failed);
+                        tried.insert(server);
+                        if self.may_retry(&mut retries) {
+                            failed = Some(error);
+                            continue;
+                        }
+                        let refusal = self.no_connection(&error);
+                        return self.refuse(connection, work, turn, refusal).await;
+                    }
+                },
+            };
+            if reused {
+                worker.metrics.proxy_upstream_reused_total.add_one();
+            }
+            match self.exchange(connection, turn, work, &picked, lease).await {
+                Done::Over(next) => return next,
+                Done::Unanswered(back) => turn = back,
+            }
+            let now = worker.clock.coarse();
+            picked.finish(now, Outcome::Failed);
+            // One that was kept and closed meanwhile says nothing of the server.
+            if !reused {
+                self.upstream.report(server, Health::ServerError, now);
+                tried.insert(server);
+            }
+            if work.request.view(&work.saved).is_some_and(is_repeatable)
+                && self.may_retry(&mut retries)
+            {
+                continue;
+            }
+            worker.metrics.proxy_upstream_broken_total.add_one();
+            let text = "The server behind this proxy closed the connection without an answer.";
+            let refusal = Refusal::at(Phase::Answer, 502, text);
+            return self.refuse(connection, work, turn, refusal).await;
+        }
+    }
+
+    /// A place among the requests under way; `None` if there is none, or not in time.
+    async fn enter(&self) -> Option<Admitted> {
+        match self.upstream.try_enter(self.context.worker.clock.coarse()) {
+            Ok(admitted) => Some(admitted),
+            Err(Some(queued)) => Box::pin(queued.wait()).await,
+            Err(None) => None,
+        }
+    }
+
+    fn pick(&self, work: &Work, tried: Tried) -> Option<Picked> {
+        let request = work.request.view(&work.saved)?;
+        let fields = FieldView(request.fields());
+        let spec = self.upstream.spec();
+        let key = spec
+            .hash_key
+            .as_ref()
+            .and_then(|key| key.of(self.context.visitor.addr.ip(), &fields));
+        let sticky = spec
+            .sticky
+            .as_ref()
+            .and_then(|(cookie, _)| route::cookie(&fields, &cookie.name));
+        self.upstream.pick(&PickRequest {
+            now: self.context.worker.clock.coarse(),
+            key,
+            sticky,
+            tried,
+            random: random(),
+        })
+    }
+
+    async fn connect(&self, picked: &Picked) -> Result<Lease, NoConnection> {
+        let Context {
+            worker,
+            about,
+            visitor,
+            ..
+        } = self.context;
+        let patience = self.route.timeouts.connect;
+        let visitor = Some((visitor.addr, about.local));
+        self.upstream
+            .connect(
+                picked.server,
+                visitor,
+                patience,
+                &worker.clock,
+                &worker.metrics,
+            )
+            .await
+    }
+
+    fn may_retry(&self, retries: &mut u8) -> bool {
+        let worker = self.context.worker;
+        let may = *retries < self.to.retries && self.upstream.may_retry(worker.clock.coarse());
+        if may {
+            *retries += 1;
+            worker.metrics.proxy_upstream_retries_total.add_one();
+        }
+        may
+    }
+
+    pub(super) async fn refuse(
+        &self,
+        connection: &mut Connection,
+        work: &mut Work,
+        turn: Turn,
+        refusal: Refusal,
+    ) -> Next {
+        self.context.refuse(connection, work, turn, refusal).await
+    }
+
+    fn no_connection(&self, failed: &NoConnection) -> Refusal {
+        let (status, text) = match failed {
+            NoConnection::Failed(error) => {
+                tracing::debug!(%error, upstream = %self.upstream.spec().name, "no server could be reached");
+                (502, "The server behind this proxy cannot be reached.")
+            }
+            NoConnection::TimedOut => {
+                let metrics = &self.context.worker.metrics;
+                metrics.proxy_upstream_timeouts_total.add_one();
+                let text = "The server behind this proxy could not be reached in time.";
+                (504, text)
+            }
+        };
+        Refusal::at(Phase::Connect, status, text)
+    }
+}
+
+/// Safe to send twice (RFC 9110 §9.2.2), and all of it still here.
+fn is_repeatable(request: Request<'_>) -> bool {
+    request.framing() == Framing::None
+        && matches!(
+            request.method(),
+            b"GET" | b"HEAD" | b"OPTIONS" | b"TRACE" | b"PUT" | b"DELETE"
+        )
+}
+
+/// For balancing: fast, and good enough for choices nobody gains from guessing.
+fn random() -> u64 {
+    thread_local! {
+        static STATE: Cell<u64> = Cell::new(rand::random::<u64>() | 1);
+    }
+    STATE.with(|state| {
+        // xorshift64* (Marsaglia 2003; Vigna 2016).
+        let mut x = state.get();
+        x ^= x >> 12;
+        x ^= x << 25;
+        x ^= x >> 27;
+        state.set(x);
+        x.wrapping_mul(0x2545_F491_4F6C_DD1D)
+    })
+}

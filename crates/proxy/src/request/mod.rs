@@ -1,0 +1,187 @@
+//! A request from its head to its last byte, in the order in which it passes:
+//!
+//! ```text
+//! decide (route, access) ─► own answers: own, files
+//!                        └► forward (a server, tried again) ─► attempt (one exchange) ◄─ head (fields of both ways)
+//!                                                                        └► note (log and counters)
+//! ```
+//!
+//! What all of them need to know is in [`Context`]. Bodies are moved by `exchange`, connections to servers are kept by `upstream`.
+
+mod attempt;
+mod decide;
+mod forward;
+mod head;
+mod note;
+mod own;
+
+use std::{rc::Rc, time::Duration};
+
+use h1::{Fields, Request};
+use route::{Action, RequestView, Route, Values, Visitor, VisitorView};
+
+use crate::{
+    answer::Turn,
+    visitor::{About, Connection},
+    work::Work,
+    worker::{Local, Worker},
+};
+
+pub(crate) use note::Told;
+pub(crate) use own::Refusal;
+
+/// What becomes of the visitor's connection.
+pub(crate) enum Next {
+    /// It goes on.
+    Again(h1::Visitor),
+    /// It ends behind the answer.
+    Close,
+    /// The answer is not whole: reset.
+    Abort,
+    /// It is over.
+    Gone,
+}
+
+/// What every step of a request knows of it. What changes on the way (connection, buffers, the right to answer) goes beside it.
+#[derive(Clone, Copy)]
+pub(crate) struct Context<'a> {
+    pub(crate) worker: &'a Rc<Worker>,
+    /// The site that the request began with.
+    pub(crate) local: &'a Local,
+    pub(crate) about: &'a About,
+    /// When its head was complete, on the worker's clock.
+    pub(crate) began: Duration,
+    /// Who sent it, past trusted proxies.
+    pub(crate) visitor: Visitor,
+    /// `None` until one is found.
+    pub(crate) route: Option<&'a Route>,
+}
+
+impl Context<'_> {
+    /// What placeholders of the configuration stand for.
+    pub(crate) fn values<'v>(
+        &self,
+        request: &Request<'v>,
+        fields: &'v FieldView<'v>,
+    ) -> Values<'v> {
+        Values {
+            request: request_view(request, self.about, fields),
+            client: self.visitor.addr,
+        }
+    }
+
+    /// How long a visitor may take for a piece of an answer.
+    pub(crate) fn patience(&self) -> Duration {
+        self.route
+            .map_or(ANSWER_PATIENCE, |route| route.timeouts.body)
+    }
+}
+
+/// The fields of a head, for `route`.
+pub(crate) struct FieldView<'b>(pub(crate) Fields<'b>);
+
+impl route::Headers for FieldView<'_> {
+    fn nth(&self, name: &str, n: usize) -> Option<&[u8]> {
+        self.0.values(name.as_bytes()).nth(n)
+    }
+}
+
+fn request_view<'a>(
+    request: &Request<'a>,
+    about: &About,
+    fields: &'a FieldView<'a>,
+) -> RequestView<'a> {
+    RequestView {
+        listener: about.listener,
+        scheme: about.scheme,
+        host: request.host(),
+        port: request.port(),
+        method: request.method(),
+        path: request.path(),
+        query: request.query(),
+        headers: fields,
+    }
+}
+
+/// Serves the request whose head is in `work.saved`; its body is in the connection.
+pub(crate) async fn serve(
+    worker: &Rc<Worker>,
+    about: &About,
+    connection: &mut Connection,
+    visitor: h1::Visitor,
+    work: &mut Work,
+) -> Next {
+    let local = worker.local();
+    let Work {
+        request: head,
+        saved,
+        scratch,
+        ..
+    } = work;
+    let Some(request) = head.view(saved) else {
+        return Next::Abort;
+    };
+    let (body, responder) = visitor.begin(request);
+    let mut turn = Turn { body, responder };
+    let mut context = Context {
+        worker,
+        local: &local,
+        about,
+        began: worker.clock.precise(),
+        visitor: local.site.forwarding.visitor(&VisitorView {
+            peer: about.peer,
+            scheme: about.scheme,
+            authority: request.authority(),
+            headers: &FieldView(request.fields()),
+        }),
+        route: None,
+    };
+    let decided = decide::decide(&mut context, request, &mut turn, scratch).await;
+    if let Some(route) = context.route {
+        connection.keep_alive = route.timeouts.keep_alive;
+    }
+    match decided {
+        Ok(route) => act(&context, route, connection, turn, work).await,
+        Err(refusal) => context.refuse(connection, work, turn, refusal).await,
+    }
+}
+
+async fn act(
+    context: &Context<'_>,
+    route: &Route,
+    connection: &mut Connection,
+    turn: Turn,
+    work: &mut Work,
+) -> Next {
+    match &route.action {
+        Action::Upstream(to) => match context.local.upstream(to.upstream) {
+            Some(upstream) => {
+                let upstream = Rc::clone(upstream);
+                let forward = forward::Forward {
+                    context,
+                    route,
+                    to,
+                    upstream: &upstream,
+                };
+                forward.run(connection, turn, work).await
+            }
+            None => {
+                let refusal = Refusal::new(502, "The upstream of this route does not exist.");
+                context.refuse(connection, work, turn, refusal).await
+            }
+        },
+        Action::Respond(respond) => context.respond(connection, work, turn, respond).await,
+        Action::Redirect(redirect) => context.redirect(connection, work, turn, redirect).await,
+        Action::Files(files) => {
+            Box::pin(crate::files::serve(context, connection, work, turn, files)).await
+        }
+        Action::Service(_) => {
+            let text = "Relayed services are reached through gt server only.";
+            let refusal = Refusal::new(502, text);
+            context.refuse(connection, work, turn, refusal).await
+        }
+    }
+}
+
+/// For answers before a route is known.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(10);

@@ -1,0 +1,217 @@
+//! Answers that come from this process: refusals, redirects, fixed responses. Each is written whole into the work's answer, sent, counted and
+//! logged.
+
+use std::{borrow::Cow, time::Duration};
+
+use h1::{HeadWriter, WriteError};
+use route::{Redirect, Respond};
+
+use super::{Context, FieldView, Next, Told};
+use crate::{
+    answer::{self, Answer, Turn},
+    log::{EndedBy, Phase},
+    visitor::Connection,
+    work::Work,
+};
+
+/// What a request is told that is not served.
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    pub(crate) status: u16,
+    pub(crate) text: Cow<'static, str>,
+    /// How far the request had come.
+    pub(crate) phase: Phase,
+    /// When it may be tried again.
+    pub(crate) retry_after: Option<Duration>,
+}
+
+impl Refusal {
+    /// For what the request itself is refused for.
+    pub(crate) fn new(status: u16, text: impl Into<Cow<'static, str>>) -> Self {
+        Self {
+            status,
+            text: text.into(),
+            phase: Phase::Request,
+            retry_after: None,
+        }
+    }
+
+    /// For what it is refused for later.
+    pub(super) fn at(phase: Phase, status: u16, text: &'static str) -> Self {
+        Self {
+            phase,
+            ..Self::new(status, text)
+        }
+    }
+
+    pub(super) fn too_many(after: Duration) -> Self {
+        Self {
+            retry_after: Some(after),
+            ..Self::new(429, "Too many requests. Try again later.")
+        }
+    }
+}
+
+/// An answer that is at hand.
+struct Own<'a> {
+    status: u16,
+    kind: &'a str,
+    body: &'a [u8],
+    location: Option<&'a [u8]>,
+}
+
+impl Context<'_> {
+    /// Says no.
+    pub(crate) async fn refuse(
+        &self,
+        connection: &mut Connection,
+        work: &mut Work,
+        turn: Turn,
+        refusal: Refusal,
+    ) -> Next {
+        let told = Told {
+            status: refusal.status,
+            ended_by: EndedBy::Proxy,
+            phase: refusal.phase,
+            ..Told::default()
+        };
+        let next = self.write_refusal(work, turn, &refusal);
+        self.finish(connection, work, next, told).await
+    }
+
+    fn write_refusal(
+        &self,
+        work: &mut Work,
+        mut turn: Turn,
+        refusal: &Refusal,
+    ) -> Result<h1::Next, WriteError> {
+        turn.goes_on_if(!self.worker.is_draining());
+        let answer = Answer {
+            status: refusal.status,
+            text: &refusal.text,
+        };
+        let challenge = self
+            .route
+            .filter(|_| refusal.status == 401)
+            .and_then(|route| route.access.auth.as_ref())
+            .map(|auth| auth.challenge());
+        answer.write(turn, &mut work.answer, |writer| {
+            if let Some(challenge) = challenge {
+                add(writer, b"WWW-Authenticate", challenge.as_bytes());
+            }
+            if let Some(after) = refusal.retry_after {
+                let seconds = after.as_secs() + u64::from(after.subsec_nanos() > 0);
+                add(writer, b"Retry-After", seconds.to_string().as_bytes());
+            }
+        })
+    }
+
+    /// Answers with a fixed response.
+    pub(super) async fn respond(
+        &self,
+        connection: &mut Connection,
+        work: &mut Work,
+        turn: Turn,
+        respond: &Respond,
+    ) -> Next {
+        let own = Own {
+            status: respond.status,
+            kind: &respond.content_type,
+            body: &respond.body,
+            location: None,
+        };
+        self.answer(connection, work, turn, own).await
+    }
+
+    /// Answers with a redirect.
+    pub(super) async fn redirect(
+        &self,
+        connection: &mut Connection,
+        work: &mut Work,
+        turn: Turn,
+        redirect: &Redirect,
+    ) -> Next {
+        let mut location = Vec::new();
+        {
+            let Some(request) = work.request.view(&work.saved) else {
+                return Next::Abort;
+            };
+            let fields = FieldView(request.fields());
+            redirect.write_location(&self.values(&request, &fields), &mut location);
+        }
+        let own = Own {
+            status: redirect.status(),
+            kind: "",
+            body: b"",
+            location: Some(&location),
+        };
+        self.answer(connection, work, turn, own).await
+    }
+
+    async fn answer(
+        &self,
+        connection: &mut Connection,
+        work: &mut Work,
+        mut turn: Turn,
+        own: Own<'_>,
+    ) -> Next {
+        turn.goes_on_if(!self.worker.is_draining());
+        let next = {
+            let Some(request) = work.request.view(&work.saved) else {
+                return Next::Abort;
+            };
+            let fields = FieldView(request.fields());
+            let mut values = self.values(&request, &fields);
+            values.client = self.about.peer;
+            let (output, value) = (&mut work.answer, &mut work.value);
+            answer::write(turn, own.status, own.kind, own.body, output, |writer| {
+                if let Some(location) = own.location {
+                    add(writer, b"Location", location);
+                }
+                let edits = self.route.map(|route| &route.response_headers);
+                for edit in edits.into_iter().flat_map(route::HeaderEdits::writes) {
+                    value.clear();
+                    edit.value.write(&values, value);
+                    add(writer, edit.name.as_bytes(), value);
+                }
+                Ok(())
+            })
+        };
+        let told = Told {
+            status: own.status,
+            sent: own.body.len() as u64,
+            ..Told::default()
+        };
+        self.finish(connection, work, next, told).await
+    }
+
+    /// Sends what is in the work's answer, counts and logs it.
+    pub(super) async fn finish(
+        &self,
+        connection: &mut Connection,
+        work: &mut Work,
+        next: Result<h1::Next, WriteError>,
+        mut told: Told<'_>,
+    ) -> Next {
+        let written = connection.write_answer(work, self.patience()).await;
+        if !written {
+            told.ended_by = EndedBy::Visitor;
+            told.phase = Phase::Data;
+            self.worker.metrics.proxy_visitors_lost_total.add_one();
+        }
+        self.worker.metrics.count_answer(told.status);
+        self.note(work, &told);
+        match next {
+            Ok(h1::Next::Idle(visitor)) if written => Next::Again(visitor),
+            Ok(_) if written => Next::Close,
+            _ => Next::Abort,
+        }
+    }
+}
+
+/// Adds a field that a configuration or a visitor has put together. One that cannot be sent is left out: nobody forges a head with it.
+pub(super) fn add<N>(writer: &mut HeadWriter<'_, N>, name: &[u8], value: &[u8]) {
+    if let Err(error) = writer.field(name, value) {
+        tracing::debug!(%error, "a field is left out");
+    }
+}
