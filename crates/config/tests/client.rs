@@ -330,7 +330,10 @@ fn a_service_is_in_stream_mode_unless_it_asks_for_http() {
     assert_eq!(mode("{local: 'http://h', mode: stream}"), (false, 0));
     assert_eq!(mode("{local: 'http://h', mode: http}"), (true, 0));
     assert_eq!(mode("{local: 'unix:/run/s', mode: http}"), (true, 0));
-    assert_eq!(mode("{local: 'tcp://h:1', remoteTCPPort: 1, mode: http}"), (false, 1));
+    assert_eq!(
+        mode("{local: 'tcp://h:1', remoteTCPPort: 1, mode: http}"),
+        (false, 1)
+    );
 }
 
 #[test]

@@ -6,7 +6,7 @@ use net::WorkerHandle;
 use route::ServerIndex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::{proxy::current, site::Check, upstream::Upstream, worker::Worker};
+use crate::{site::Check, upstream::Upstream, worker::Worker};
 
 /// Runs for as long as the worker does. Sites come and go; each round looks at the one that is served.
 pub(crate) async fn run(worker: Rc<Worker>, peers: Vec<WorkerHandle>) {
@@ -65,7 +65,7 @@ async fn check(
         upstream.apply(Some(change), now);
         for peer in peers.iter().filter(|peer| peer.index() != 0) {
             let _ = peer.spawn(move || async move {
-                if let Some(worker) = current() {
+                if let Some(worker) = Worker::current() {
                     let local = worker.local();
                     if let Some((_, upstream)) = local.upstreams().find(|(at, _)| *at == index) {
                         upstream.health.borrow_mut().set_checked(server, up);

@@ -73,9 +73,6 @@ pub fn site(config: &ProxyConfig) -> Result<Site, ConfiguredError> {
             return Err(unsupported(place(), "compression"));
         }
         match &route.action {
-            route::Action::Service(_) => {
-                return Err(unsupported(place(), "a relayed service as a target"));
-            }
             route::Action::Upstream(to) if to.multiplex => {
                 return Err(unsupported(place(), "multiplex"));
             }
@@ -107,6 +104,7 @@ fn listener(listener: &config::ProxyListener) -> Result<Listener, ConfiguredErro
     let place = || format!("listener {}", listener.name);
     let protocol = match &listener.protocol {
         ListenerProtocol::Http { http2 } => Protocol::Http { http2: *http2 },
+        ListenerProtocol::OfServer { .. } => Protocol::OfServer,
         ListenerProtocol::Tcp => Protocol::Tcp,
         ListenerProtocol::Tls => Protocol::Tls,
         ListenerProtocol::Https { http2, tls } => {

@@ -8,6 +8,8 @@ use std::{
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use tunnel::ResetReason;
+
 use crate::{h2::H2Stream, relay::RelayStream};
 
 /// One end of an exchange.
@@ -35,6 +37,14 @@ impl Conn {
         match self {
             Self::Socket(socket) => socket.needs_flush(),
             Self::H2(_) | Self::Relay(_) => false,
+        }
+    }
+
+    /// Why a relayed service's client gave the stream up, if it did.
+    pub(crate) fn refusal(&self) -> Option<ResetReason> {
+        match self {
+            Self::Relay(stream) => stream.refusal(),
+            _ => None,
         }
     }
 

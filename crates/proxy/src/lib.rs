@@ -17,6 +17,7 @@ mod checks;
 mod clock;
 mod configured;
 mod conn;
+mod doorway;
 mod exchange;
 mod files;
 mod flow;
@@ -25,6 +26,7 @@ mod ingress;
 mod log;
 mod metrics;
 mod proxy;
+mod relay;
 mod request;
 mod site;
 mod streams;
@@ -35,8 +37,16 @@ mod work;
 mod worker;
 
 pub use configured::{ConfiguredError, options, same_listeners, site};
+pub use doorway::{Arrival, Doorway};
 pub use ingress::Protocol;
 pub use log::Format as LogFormat;
 pub use metrics::{Counter, Gauge, Metrics};
 pub use proxy::{Listener, Observer, Options, Proxy, StartError};
-pub use site::{Address, Check, KeepAlive, ProxyVersion, Site, UpstreamServer, UpstreamSpec};
+pub use relay::{
+    FarEnd, Found, LocalFuture, NoStream, Page, Relay, RelayService, RelayStream, Tag, Visit,
+    Wanted,
+};
+pub use site::{
+    Address, Check, KeepAlive, ProxyVersion, RelaySpec, Site, UpstreamServer, UpstreamSpec,
+};
+pub use visitor::Entry;

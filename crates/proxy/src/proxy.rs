@@ -1,7 +1,6 @@
 //! Starts and stops a proxy: workers, listeners, and the site that they serve.
 
 use std::{
-    cell::RefCell,
     io,
     net::SocketAddr,
     path::PathBuf,
@@ -13,14 +12,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-use net::{Acceptor, ListenSource, OwnSockets, Shutdown, Workers};
+use net::{Acceptor, ListenSource, OwnSockets, Shutdown, WorkerHandle, Workers};
 use route::IpSet;
 
 use crate::{
     checks,
+    doorway::Doorway,
     ingress::{self, Door, Protocol},
     log::{AccessLog, Format},
     metrics::Metrics,
+    relay::Relay,
     site::{SharedSite, Site},
     worker::Worker,
 };
@@ -76,7 +77,10 @@ pub enum StartError {
 /// A running proxy. Dropping it ends it at once; [`Proxy::stop`] ends it in order.
 #[derive(Debug)]
 pub struct Proxy {
-    workers: Workers,
+    /// `None` where it works on the threads of a server.
+    threads: Option<Workers>,
+    workers: Vec<WorkerHandle>,
+    core: Doorway,
     metrics: Vec<Arc<Metrics>>,
     stopping: Shutdown,
     addresses: Vec<SocketAddr>,
@@ -138,10 +142,6 @@ impl Observer {
     }
 }
 
-thread_local! {
-    static CURRENT: RefCell<Option<Rc<Worker>>> = const { RefCell::new(None) };
-}
-
 impl Proxy {
     /// Listens on everything, or on nothing: after an error no socket is left open.
     ///
@@ -162,59 +162,82 @@ impl Proxy {
             .workers
             .unwrap_or_else(net::default_worker_count)
             .max(1);
-        let mut waiting = Vec::new();
-        for (index, listener) in options.listeners.into_iter().enumerate() {
-            let address = listener.address;
-            let group = sockets
-                .tcp("listeners", address, count)
-                .and_then(|group| net::spread(&group, count))
-                .map_err(|error| StartError::Listen { address, error })?;
-            let door = Door {
-                index: u16::try_from(index).unwrap_or(u16::MAX),
-                protocol: listener.protocol,
-                proxy_from: Arc::new(listener.proxy_from),
-            };
-            waiting.push((door, group));
+        let (waiting, access_log) = open(options.listeners, options.access_log, sockets, count)?;
+        let threads = Workers::start(count, "gt-proxy").map_err(StartError::Workers)?;
+        let workers = threads.handles().to_vec();
+        let core = Doorway::new(options.site, count, None);
+        let proxy = Self::on(workers, core, waiting, access_log, Some(threads));
+        proxy.install();
+        Ok(proxy)
+    }
+
+    /// As [`Proxy::prepare`], on the threads of a server, which brings visitors through [`Proxy::doorway`] and services through `relay`.
+    /// Without listeners, a thread becomes part of it when it is first used.
+    ///
+    /// # Errors
+    /// [`StartError`].
+    pub fn prepare_on(
+        workers: Vec<WorkerHandle>,
+        options: Options,
+        relay: Arc<dyn Relay>,
+        sockets: &dyn ListenSource,
+    ) -> Result<Self, StartError> {
+        let count = workers.len();
+        let lazy = options.listeners.is_empty() && options.access_log.is_none();
+        let (waiting, access_log) = open(options.listeners, options.access_log, sockets, count)?;
+        let core = Doorway::new(options.site, count, Some(relay));
+        let proxy = Self::on(workers, core, waiting, access_log, None);
+        if !lazy {
+            proxy.install();
         }
-        let access_log = match options.access_log {
-            Some((path, format, one_of)) => Some(
-                AccessLog::open(&path, format, one_of)
-                    .map_err(|error| StartError::AccessLog { path, error })?,
-            ),
-            None => None,
-        };
-        let workers = Workers::start(count, "gt-proxy").map_err(StartError::Workers)?;
-        let site: SharedSite = Arc::new(options.site);
-        let stopping = Shutdown::new();
-        let metrics: Vec<Arc<Metrics>> = (0..count).map(|_| Arc::default()).collect();
+        Ok(proxy)
+    }
+
+    fn on(
+        workers: Vec<WorkerHandle>,
+        core: Doorway,
+        waiting: Vec<(Door, Vec<(usize, std::net::TcpListener)>)>,
+        access_log: Option<AccessLog>,
+        threads: Option<Workers>,
+    ) -> Self {
         let addresses = waiting
             .iter()
             .filter_map(|(_, group)| group.first()?.1.local_addr().ok())
             .collect();
-        for (handle, metrics) in workers.handles().iter().zip(&metrics) {
-            let (site, metrics) = (Arc::clone(&site), Arc::clone(metrics));
-            let lines = access_log.as_ref().map(AccessLog::lines);
-            let checks_here = handle.index() == 0;
-            let peers = workers.handles().to_vec();
-            let _ = handle.spawn(move || async move {
-                let worker = Worker::new(site, metrics, lines);
-                CURRENT.with_borrow_mut(|current| *current = Some(Rc::clone(&worker)));
-                tokio::task::spawn_local(Rc::clone(&worker.clock).run());
-                if checks_here {
-                    tokio::task::spawn_local(checks::run(Rc::clone(&worker), peers));
-                }
-                worker.housekeeping().await;
-            });
-        }
-        Ok(Self {
+        Self {
+            threads,
             workers,
-            metrics,
-            stopping,
+            metrics: core.shared.metrics.clone(),
+            stopping: core.shared.stopping.clone(),
+            core,
             addresses,
             access_log,
             waiting,
             started: Instant::now(),
-        })
+        }
+    }
+
+    /// Makes every thread a part of it.
+    fn install(&self) {
+        for handle in &self.workers {
+            let lines = self.access_log.as_ref().map(AccessLog::lines);
+            let core = self.core.clone();
+            let peers = (handle.index() == 0).then(|| self.workers.clone());
+            let _ = handle.spawn(move || async move {
+                let Some(worker) = core.install(lines) else {
+                    return;
+                };
+                if let Some(peers) = peers {
+                    checks::run(worker, peers).await;
+                }
+            });
+        }
+    }
+
+    /// The way in for visitors that a server has accepted.
+    #[must_use]
+    pub fn doorway(&self) -> Doorway {
+        self.core.clone()
     }
 
     /// Begins to accept.
@@ -225,7 +248,7 @@ impl Proxy {
         for (door, group) in std::mem::take(&mut self.waiting) {
             for (worker, socket) in group {
                 let (door, stop) = (door.clone(), self.stopping.clone());
-                if let Some(handle) = self.workers.handles().get(worker) {
+                if let Some(handle) = self.workers.get(worker) {
                     let _ = handle.spawn(move || accept(door, socket, stop));
                 }
             }
@@ -241,6 +264,7 @@ impl Proxy {
     /// From now on requests are served by `site`; those under way end as they began.
     pub fn reload(&self, site: Site) {
         let site: SharedSite = Arc::new(site);
+        self.core.shared.site.store(Arc::clone(&site));
         self.on_each(move |worker| worker.set_site(Arc::clone(&site)));
     }
 
@@ -291,16 +315,17 @@ impl Proxy {
         while self.left() > 0 && Instant::now() < until {
             std::thread::sleep(POLL);
         }
-        if let Err(error) = self.workers.shutdown(LAST_WORDS) {
+        let Some(threads) = self.threads else { return };
+        if let Err(error) = threads.shutdown(LAST_WORDS) {
             tracing::warn!(%error, "the proxy ends although workers are still busy");
         }
     }
 
     fn on_each(&self, task: impl Fn(&Worker) + Clone + Send + 'static) {
-        for handle in self.workers.handles() {
+        for handle in &self.workers {
             let task = task.clone();
             let _ = handle.spawn(move || async move {
-                if let Some(worker) = current() {
+                if let Some(worker) = Worker::current() {
                     task(&worker);
                 }
             });
@@ -308,13 +333,50 @@ impl Proxy {
     }
 }
 
-pub(crate) fn current() -> Option<Rc<Worker>> {
-    CURRENT.with_borrow(Option::clone)
+/// Binds every listener of its own, and opens the log.
+type Opened = (
+    Vec<(Door, Vec<(usize, std::net::TcpListener)>)>,
+    Option<AccessLog>,
+);
+
+fn open(
+    listeners: Vec<Listener>,
+    access_log: Option<(PathBuf, Format, u32)>,
+    sockets: &dyn ListenSource,
+    count: usize,
+) -> Result<Opened, StartError> {
+    let mut waiting = Vec::new();
+    for (index, listener) in listeners.into_iter().enumerate() {
+        if matches!(listener.protocol, Protocol::OfServer) {
+            continue;
+        }
+        let address = listener.address;
+        let group = sockets
+            .tcp("listeners", address, count)
+            .and_then(|group| net::spread(&group, count))
+            .map_err(|error| StartError::Listen { address, error })?;
+        let door = Door {
+            index: u16::try_from(index).unwrap_or(u16::MAX),
+            protocol: listener.protocol,
+            proxy_from: Arc::new(listener.proxy_from),
+        };
+        waiting.push((door, group));
+    }
+    let access_log = match access_log {
+        Some((path, format, one_of)) => Some(
+            AccessLog::open(&path, format, one_of)
+                .map_err(|error| StartError::AccessLog { path, error })?,
+        ),
+        None => None,
+    };
+    Ok((waiting, access_log))
 }
 
 /// Accepts until told to stop; each connection gets a task of its own.
 async fn accept(door: Door, socket: std::net::TcpListener, stop: Shutdown) {
-    let Some(worker) = current() else { return };
+    let Some(worker) = Worker::current() else {
+        return;
+    };
     let mut acceptor = match Acceptor::new(socket) {
         Ok(acceptor) => acceptor,
         Err(error) => return tracing::error!(%error, "a listener cannot be served"),

@@ -4,8 +4,8 @@ use std::{ops::RangeInclusive, path::PathBuf, sync::Arc, time::Duration};
 
 use net::tls::TlsConnector;
 use route::{
-    Action, BreakerSpec, Forwarding, HashKey, HealthSpec, Policy, RetryBudgetSpec, Route, Routes,
-    ServerSpec, ServiceName, Sticky, StreamRoutes, ToUpstream, UpstreamId,
+    Action, BreakerSpec, Forwarding, HashKey, HealthSpec, Policy, RetryBudgetSpec, Route, RouteId,
+    Routes, ServerSpec, ServiceName, Sticky, StreamRoutes, ToUpstream, UpstreamId,
 };
 
 /// Everything that workers need to know of the configuration.
@@ -24,6 +24,12 @@ pub struct Site {
 }
 
 impl Site {
+    /// Whether a route is for hosts of some name, and not for all.
+    pub(crate) fn names_host(&self, route: RouteId) -> bool {
+        let rule = self.routes.rule(route);
+        rule.is_some_and(|rule| rule.host.exact().is_some() || rule.host.suffix().is_some())
+    }
+
     /// The upstream at a place; that of relayed services at any other.
     pub(crate) fn upstream(&self, index: usize) -> &UpstreamSpec {
         self.upstreams.get(index).unwrap_or(&self.relay.upstream)

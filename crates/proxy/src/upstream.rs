@@ -25,6 +25,7 @@ use crate::{
     clock::Clock,
     conn::Conn,
     metrics::Metrics,
+    relay::{NoStream, RelayStream},
     site::{Address, ProxyVersion, SharedSite, UpstreamServer, UpstreamSpec},
 };
 
@@ -78,6 +79,18 @@ pub(crate) enum NoConnection {
     Failed(io::Error),
     /// Not within the time.
     TimedOut,
+    /// A relayed service's client has no stream for it.
+    Relay(NoStream),
+}
+
+impl Lease {
+    /// A new stream to a relayed service.
+    pub(crate) fn relayed(stream: RelayStream) -> Self {
+        Self {
+            conn: Conn::Relay(Box::new(stream)),
+            requests: 0,
+        }
+    }
 }
 
 /// A request that is under way; leaves when dropped.

@@ -53,7 +53,23 @@ pub(crate) struct Heads {
     pub(crate) header: Duration,
 }
 
+thread_local! {
+    static CURRENT: RefCell<Option<Rc<Worker>>> = const { RefCell::new(None) };
+}
+
 impl Worker {
+    /// The worker of this thread.
+    pub(crate) fn current() -> Option<Rc<Self>> {
+        CURRENT.with_borrow(Option::clone)
+    }
+
+    /// Makes it this thread's, and begins what it does by itself.
+    pub(crate) fn install(self: &Rc<Self>) {
+        CURRENT.with_borrow_mut(|current| *current = Some(Rc::clone(self)));
+        tokio::task::spawn_local(Rc::clone(&self.clock).run());
+        tokio::task::spawn_local(Rc::clone(self).housekeeping());
+    }
+
     pub(crate) fn new(
         site: SharedSite,
         metrics: Arc<Metrics>,

@@ -9,6 +9,7 @@ mod limits;
 mod lossy;
 mod names;
 mod ports;
+mod requests;
 mod speed;
 mod streams;
 mod tls;

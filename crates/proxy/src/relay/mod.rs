@@ -63,6 +63,8 @@ pub struct Page {
 pub trait RelayService: fmt::Debug + Send + Sync + Any {
     /// Streams that were opened under another tag carry no more requests.
     fn tag(&self) -> Tag;
+    /// Its name, for the log.
+    fn name(&self) -> &str;
     /// Whether this visitor may come.
     fn admits(&self, visitor: IpAddr) -> bool;
     /// Takes a place for a request among those that the client may have at one time; each success is followed by one [`RelayService::leave`].

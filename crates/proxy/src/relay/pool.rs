@@ -22,9 +22,17 @@ struct Idle {
 
 impl Pool {
     /// A stream that waited and is still there.
-    pub(crate) fn take(&self, service: &dyn RelayService, now: Duration) -> Option<Lease> {
+    pub(crate) fn take(
+        &self,
+        service: &dyn RelayService,
+        tag: Tag,
+        now: Duration,
+    ) -> Option<Lease> {
+        if service.tag() != tag {
+            return None;
+        }
         let mut pool = self.0.borrow_mut();
-        let idle = pool.get_mut(&service.tag())?;
+        let idle = pool.get_mut(&tag)?;
         while let Some(mut waiting) = idle.pop() {
             if now.saturating_sub(waiting.since) < IDLE && is_quiet(&mut waiting.conn) {
                 return Some(Lease {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use ::tunnel::ResetReason;
 use h1::{Request, Responder, Response};
 use route::Report as Health;
 
@@ -21,7 +22,7 @@ use crate::{
 pub(super) enum Done {
     Over(Next),
     /// The connection ended before a byte of an answer, and nothing of the request is lost.
-    Unanswered(Turn),
+    Unanswered(Turn, Option<ResetReason>),
 }
 
 /// An exchange that is over.
@@ -132,7 +133,7 @@ impl Forward<'_> {
                 turn: Some(turn),
                 received: 0,
                 ..
-            } if silent => Done::Unanswered(turn),
+            } if silent => Done::Unanswered(turn, lease.conn.refusal()),
             report => {
                 let ended = Ended {
                     lease,
@@ -170,6 +171,7 @@ impl Forward<'_> {
             self.upstream.report(picked.server, health, now);
         }
         let server = self.upstream.server(picked.server);
+        let reason = lease.conn.refusal();
         let mut told = Told {
             status: report.status.unwrap_or_default(),
             sent: report.sent,
@@ -177,13 +179,16 @@ impl Forward<'_> {
             head_after,
             ended_by,
             phase,
-            server: &server.spec.name,
+            server: match &self.relayed {
+                Some(relayed) => relayed.service.name(),
+                None => &server.spec.name,
+            },
         };
         if report.tunnel && report.end.is_ok() {
             return self.tunnel(connection, work, lease, told).await;
         }
-        if report.reusable && server.send_proxy.is_none() {
-            self.upstream.keep(picked.server, lease, now);
+        if report.reusable {
+            self.keep(picked.server, lease, now);
         } else if report.end.is_err() {
             lease.conn.abort();
         }
@@ -204,7 +209,7 @@ impl Forward<'_> {
             self.context.note(work, &told);
             return Next::Abort;
         };
-        let (status, text) = explain(failed);
+        let (status, text) = self.words(reason).unwrap_or_else(|| explain(failed));
         told.status = status;
         // What an interim answer left there goes first.
         turn.goes_on_if(!worker.is_draining());

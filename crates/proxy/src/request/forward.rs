@@ -1,11 +1,16 @@
 //! A request for an upstream: a place among those under way, a server, a connection, and another server if that one fails.
 
-use std::{cell::Cell, rc::Rc};
+use std::{cell::Cell, rc::Rc, time::Duration};
 
+use ::tunnel::ResetReason;
 use h1::{Framing, Request};
-use route::{Outcome, PickRequest, Report as Health, Route, ToUpstream, Tried};
+use route::{Outcome, PickRequest, Report as Health, Route, ServerIndex, ToUpstream, Tried};
 
-use super::{Context, FieldView, Next, Refusal, attempt::Done};
+use super::{
+    Context, FieldView, Next, Refusal,
+    attempt::Done,
+    relayed::{self, Relayed},
+};
 use crate::{
     answer::Turn,
     log::Phase,
@@ -19,7 +24,9 @@ pub(super) struct Forward<'a> {
     pub(super) context: &'a Context<'a>,
     pub(super) route: &'a Route,
     pub(super) to: &'a ToUpstream,
+    /// A stand-in, where a relayed service is the target.
     pub(super) upstream: &'a Rc<Upstream>,
+    pub(super) relayed: Option<Relayed>,
 }
 
 impl Forward<'_> {
@@ -35,6 +42,14 @@ impl Forward<'_> {
             let text = "The service has as many requests as it can take. Try again soon.";
             let refusal = Refusal::at(Phase::Queue, 503, text);
             return self.refuse(connection, work, turn, refusal).await;
+        };
+        let _inside = match self.relayed.as_ref().map(Relayed::enter) {
+            None => None,
+            Some(Ok(inside)) => Some(inside),
+            Some(Err(refusal)) => {
+                worker.metrics.proxy_unavailable_total.add_one();
+                return self.refuse(connection, work, turn, refusal).await;
+            }
         };
         let mut tried = Tried::default();
         let mut retries = 0;
@@ -53,11 +68,11 @@ impl Forward<'_> {
             };
             let server = picked.server;
             let now = worker.clock.coarse();
-            let waiting = self.upstream.waiting_connection(server, now);
+            let waiting = self.waiting(server, now);
             let reused = waiting.is_some();
             let lease = match waiting {
                 Some(lease) => lease,
-                None => match Box::pin(self.connect(&picked)).await {
+                None => match Box::pin(self.connect(&picked, work)).await {
                     Ok(lease) => lease,
                     Err(error) => {
                         self.upstream.report(server, Health::Unreachable, now);
@@ -75,25 +90,32 @@ impl Forward<'_> {
             if reused {
                 worker.metrics.proxy_upstream_reused_total.add_one();
             }
-            match self.exchange(connection, turn, work, &picked, lease).await {
+            let reason = match self.exchange(connection, turn, work, &picked, lease).await {
                 Done::Over(next) => return next,
-                Done::Unanswered(back) => turn = back,
-            }
+                Done::Unanswered(back, reason) => {
+                    turn = back;
+                    reason
+                }
+            };
             let now = worker.clock.coarse();
             picked.finish(now, Outcome::Failed);
-            // One that was kept and closed meanwhile says nothing of the server.
-            if !reused {
+            // One that was kept and closed meanwhile says nothing of the server, nor does a link that was lost.
+            let stale = reused || reason == Some(ResetReason::LinkLost);
+            if !stale {
                 self.upstream.report(server, Health::ServerError, now);
                 tried.insert(server);
             }
-            if work.request.view(&work.saved).is_some_and(is_repeatable)
+            // A relayed service that could not be reached now will not be a moment later.
+            if (stale || self.relayed.is_none())
+                && work.request.view(&work.saved).is_some_and(is_repeatable)
                 && self.may_retry(&mut retries)
             {
                 continue;
             }
             worker.metrics.proxy_upstream_broken_total.add_one();
             let text = "The server behind this proxy closed the connection without an answer.";
-            let refusal = Refusal::at(Phase::Answer, 502, text);
+            let (status, text) = self.words(reason).unwrap_or((502, text));
+            let refusal = Refusal::at(Phase::Answer, status, text);
             return self.refuse(connection, work, turn, refusal).await;
         }
     }
@@ -128,7 +150,49 @@ impl Forward<'_> {
         })
     }
 
-    async fn connect(&self, picked: &Picked) -> Result<Lease, NoConnection> {
+    /// A connection that waited and is still there.
+    fn waiting(&self, server: ServerIndex, now: Duration) -> Option<Lease> {
+        match &self.relayed {
+            None => self.upstream.waiting_connection(server, now),
+            Some(relayed) if relayed.service.one_visitor() => None,
+            Some(relayed) => self
+                .context
+                .worker
+                .relayed
+                .take(&*relayed.service, relayed.tag, now),
+        }
+    }
+
+    /// Keeps a connection for the next request, where one may use it.
+    pub(super) fn keep(&self, server: ServerIndex, lease: Lease, now: Duration) {
+        match &self.relayed {
+            None if self.upstream.server(server).send_proxy.is_none() => {
+                self.upstream.keep(server, lease, now);
+            }
+            Some(Relayed { service, tag }) if !service.one_visitor() => {
+                let worker = self.context.worker;
+                if !worker.is_draining() {
+                    worker.relayed.keep(service, *tag, lease, now);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// What a relayed service's client says about a stream that it gave up.
+    pub(super) fn words(&self, reason: Option<ResetReason>) -> Option<(u16, &'static str)> {
+        let relayed = self.relayed.as_ref()?;
+        reason.map(|reason| relayed.service.explain(reason))
+    }
+
+    async fn connect(&self, picked: &Picked, work: &Work) -> Result<Lease, NoConnection> {
+        if let Some(relayed) = &self.relayed {
+            let host = work
+                .request
+                .view(&work.saved)
+                .map(|request| String::from_utf8_lossy(request.host()).into());
+            return relayed.open(self, host.unwrap_or_default()).await;
+        }
         let Context {
             worker,
             about,
@@ -170,6 +234,7 @@ impl Forward<'_> {
 
     fn no_connection(&self, failed: &NoConnection) -> Refusal {
         let (status, text) = match failed {
+            NoConnection::Relay(why) => return relayed::no_stream(*why),
             NoConnection::Failed(error) => {
                 tracing::debug!(%error, upstream = %self.upstream.spec().name, "no server could be reached");
                 (502, "The server behind this proxy cannot be reached.")

@@ -14,6 +14,7 @@ mod forward;
 mod head;
 mod note;
 mod own;
+mod relayed;
 
 use std::{rc::Rc, time::Duration};
 
@@ -29,6 +30,7 @@ use crate::{
 
 pub(crate) use note::Told;
 pub(crate) use own::Refusal;
+use relayed::By;
 
 /// What becomes of the visitor's connection.
 pub(crate) enum Next {
@@ -141,7 +143,7 @@ pub(crate) async fn serve(
         connection.keep_alive = route.timeouts.keep_alive;
     }
     match decided {
-        Ok(route) => act(&context, route, connection, turn, work).await,
+        Ok((route, by)) => act(&context, route, by, connection, turn, work).await,
         Err(refusal) => context.refuse(connection, work, turn, refusal).await,
     }
 }
@@ -149,10 +151,28 @@ pub(crate) async fn serve(
 async fn act(
     context: &Context<'_>,
     route: &Route,
+    by: By,
     connection: &mut Connection,
     turn: Turn,
     work: &mut Work,
 ) -> Next {
+    match by {
+        By::Action => {}
+        By::Page(page) => return context.page(connection, work, turn, &page).await,
+        By::Service(relayed) => {
+            let Some(upstream) = &context.local.relay else {
+                return Next::Abort;
+            };
+            let forward = forward::Forward {
+                context,
+                route,
+                to: &context.local.site.relay.to,
+                upstream,
+                relayed: Some(relayed),
+            };
+            return forward.run(connection, turn, work).await;
+        }
+    }
     match &route.action {
         Action::Upstream(to) => match context.local.upstream(to.upstream) {
             Some(upstream) => {
@@ -162,6 +182,7 @@ async fn act(
                     route,
                     to,
                     upstream: &upstream,
+                    relayed: None,
                 };
                 forward.run(connection, turn, work).await
             }
@@ -176,8 +197,7 @@ async fn act(
             Box::pin(crate::files::serve(context, connection, work, turn, files)).await
         }
         Action::Service(_) => {
-            let text = "Relayed services are reached through gt server only.";
-            let refusal = Refusal::new(502, text);
+            let refusal = relayed::away();
             context.refuse(connection, work, turn, refusal).await
         }
     }

@@ -63,6 +63,7 @@ pub(crate) fn site(route: Route, upstreams: Vec<UpstreamSpec>) -> Site {
         streams: StreamRoutes::default(),
         upstreams,
         forwarding: Forwarding::default(),
+        ..Site::default()
     }
 }
 

@@ -83,10 +83,7 @@ impl HttpMode {
 
     /// Flags of a later version are passed over.
     fn decode(value: &[u8]) -> Result<Self, DecodeError> {
-        let invalid = |why| DecodeError::Invalid {
-            field: "http",
-            why,
-        };
+        let invalid = |why| DecodeError::Invalid { field: "http", why };
         let (fixed, host) = value
             .split_first_chunk::<5>()
             .ok_or_else(|| invalid("too short"))?;
