@@ -101,7 +101,7 @@ pub(crate) fn api_listener(configuration: &Checked) -> Option<ApiListener> {
 pub(crate) fn proxy_options(
     proxy: &config::Proxy,
 ) -> Result<proxy::Options, proxy::ConfiguredError> {
-    proxy::options(&proxy.proxy, proxy.workers.map(usize::from), None)
+    proxy::options(&proxy.proxy, proxy.workers.map(usize::from))
 }
 
 async fn until_ended(running: &[Running]) -> Result<(), RunError> {

@@ -198,7 +198,7 @@ impl<'a> Worker<'a> {
                     let outcome = self.reload(plan);
                     self.supervised.reloaded(outcome);
                 }
-                Some(Command::ReopenLogs) => log::reopen(),
+                Some(Command::ReopenLogs) => self.reopen_logs(),
                 // The way to the supervisor is closed for good; that is no reason to end.
                 None => std::future::pending().await,
             }
@@ -231,7 +231,7 @@ impl<'a> Worker<'a> {
                 _ = signalled() => deadline = deadline.min(Instant::now() + PATIENCE),
                 command = commands.recv() => match command {
                     Some(Command::Stop(patience)) => deadline = deadline.min(Instant::now() + patience),
-                    Some(Command::ReopenLogs) => log::reopen(),
+                    Some(Command::ReopenLogs) => self.reopen_logs(),
                     _ => {}
                 },
             }
@@ -259,6 +259,15 @@ impl<'a> Worker<'a> {
             if now >= deadline {
                 return tracing::warn!(visits, "the time is over; what still runs here is cut off");
             }
+        }
+    }
+
+    fn reopen_logs(&self) {
+        log::reopen();
+        match &self.running {
+            Running::Proxy(proxy, _) => proxy.reopen_logs(),
+            Running::Server(server) => server.reopen_logs(),
+            Running::Client(..) => {}
         }
     }
 
@@ -345,6 +354,9 @@ fn compare_proxies(old: &config::Proxy, new: &config::Proxy) -> (Vec<String>, Ve
     let mut reasons = Vec::new();
     if !proxy::same_listeners(&old.proxy, &new.proxy) {
         reasons.push("listeners".to_owned());
+    }
+    if old.proxy.access_log != new.proxy.access_log {
+        reasons.push("accessLog".to_owned());
     }
     if old.workers != new.workers {
         reasons.push("workers".to_owned());

@@ -4,6 +4,7 @@ use std::{
     fs,
     io::{Read, Write},
     net::{SocketAddr, TcpStream},
+    time::{Duration, Instant},
 };
 
 use e2e::{HttpConn, Nginx, Process, Service, TempDir, http, process::gt_binary};
@@ -161,4 +162,62 @@ fn a_stop_ends_connections_that_wait() {
     let mut rest = Vec::new();
     stream.read_to_end(&mut rest).expect("a clean end");
     assert!(gt.wait_exit().success());
+}
+
+#[test]
+fn the_access_log_is_opened_again_when_logs_are() {
+    let service = Service::text("hello");
+    let dir = TempDir::new();
+    let file = dir.path().join("proxy.yml");
+    let (log, old) = (dir.path().join("access.log"), dir.path().join("old.log"));
+    let text = format!(
+        "type: proxy\nproxy:\n  accessLog: {{path: access.log, format: json}}\n  listeners: [{{addr: \"127.0.0.1:0\"}}]\n  routes:\n    - {{to: \"{}\"}}\n    \
+         - {{path: /quiet, to: \"{0}\", accessLog: false}}\n",
+        service.address()
+    );
+    fs::write(&file, text).expect("written");
+    let gt = Process::gt_supervised(
+        "proxy",
+        &gt_binary(),
+        ["proxy".as_ref(), "-c".as_ref(), file.as_os_str()],
+        dir,
+    );
+    let at = address(&gt);
+    let get = |path: &str| http::get(at, "a.test", path).expect("an answer");
+    get("/first");
+    get("/quiet");
+    let wait = |path: &std::path::Path, part: &str| {
+        let until = Instant::now() + Duration::from_secs(10);
+        loop {
+            let text = fs::read_to_string(path).unwrap_or_default();
+            if text.contains(part) {
+                return text;
+            }
+            assert!(Instant::now() < until, "{}: {text}", path.display());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+    wait(&log, "/first");
+    fs::rename(&log, &old).expect("moved");
+    let said = gt.ask(&[
+        "-s".as_ref(),
+        "reopen".as_ref(),
+        "-c".as_ref(),
+        file.as_os_str(),
+    ]);
+    assert!(
+        said.status.success(),
+        "{}",
+        String::from_utf8_lossy(&said.stderr)
+    );
+    // The worker is told by its supervisor: until it has done it, lines may go to the old file.
+    let until = Instant::now() + Duration::from_secs(10);
+    while !log.exists() {
+        assert!(Instant::now() < until, "not opened again");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    get("/second");
+    wait(&log, "/second");
+    let old = fs::read_to_string(&old).expect("the old log");
+    assert!(!old.contains("/quiet") && !old.contains("/second"), "{old}");
 }

@@ -14,16 +14,17 @@ use common::World;
 use config::{
     Checked, System, check_text, load_path,
     options::{
-        APP, BACKEND, BASIC_AUTH, CERTIFICATE, CLIENT, CLIENT_OPTIONS, EDITS, EJECTION, FILES,
-        HEALTH, HOST, KEEP_ALIVE, Kind, LIMITS, LISTENER, Opt, PROXY, PROXY_FILE, PROXY_OPTIONS,
-        RATE_LIMIT, REDIRECT, RESPOND, REWRITE, ROUTE, SERVER, SERVER_ENTRY, SERVER_OPTIONS,
-        SERVICE, STICKY, Status, TCP, TIMEOUTS, Table, UPSTREAM, UPSTREAM_TLS, USER,
+        ACCESS_LOG, APP, BACKEND, BASIC_AUTH, CERTIFICATE, CLIENT, CLIENT_OPTIONS, EDITS, EJECTION,
+        FILES, HEALTH, HOST, KEEP_ALIVE, Kind, LIMITS, LISTENER, Opt, PROXY, PROXY_FILE,
+        PROXY_OPTIONS, RATE_LIMIT, REDIRECT, RESPOND, REWRITE, ROUTE, SERVER, SERVER_ENTRY,
+        SERVER_OPTIONS, SERVICE, STICKY, Status, TCP, TIMEOUTS, Table, UPSTREAM, UPSTREAM_TLS,
+        USER,
     },
     schema,
 };
 use serde_json::Value;
 
-const TABLES: [&Table; 32] = [
+const TABLES: [&Table; 33] = [
     &SERVER,
     &SERVER_OPTIONS,
     &USER,
@@ -36,6 +37,7 @@ const TABLES: [&Table; 32] = [
     &PROXY_FILE,
     &PROXY_OPTIONS,
     &PROXY,
+    &ACCESS_LOG,
     &LISTENER,
     &UPSTREAM,
     &SERVER_ENTRY,
@@ -74,6 +76,13 @@ fn proxy_bases() -> Vec<(&'static Table, Vec<&'static str>)> {
             vec![
                 "proxy: {listeners: {addr: 1}, routes: {to: 'h:1'}, trustedProxies: 10.0.0.1, KEY}",
                 "proxy: {KEY}",
+            ],
+        ),
+        (
+            &ACCESS_LOG,
+            vec![
+                "proxy: {listeners: {addr: 1}, routes: {to: 'h:1'}, accessLog: {path: a, KEY}}",
+                "proxy: {listeners: {addr: 1}, routes: {to: 'h:1'}, accessLog: {KEY}}",
             ],
         ),
         (
@@ -646,6 +655,7 @@ fn example(option: &Opt) -> String {
         (Kind::Short(table), _) => match table.name {
             "upstream server" => "[127.0.0.1:3000, 127.0.0.1:3001]",
             "sticky cookie" => "{cookie: session}",
+            "access log" => "/var/log/gt/access.log",
             "redirect" => "'https://{host}{uri}'",
             _ => "/srv/www",
         },

@@ -3,8 +3,8 @@
 use std::{net::SocketAddr, time::Duration};
 
 use proxy::{
-    Address, Check, KeepAlive, Listener, LogFormat, Options, Protocol, Proxy, Site, UpstreamServer,
-    UpstreamSpec,
+    AccessLogSpec, Address, Check, KeepAlive, Listener, Options, Protocol, Proxy, Site,
+    UpstreamServer, UpstreamSpec,
 };
 use route::{
     Action, BreakerSpec, Forwarding, HealthSpec, IpSet, Match, Policy, RetryBudgetSpec, Route,
@@ -15,9 +15,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args().skip(1);
     let listen: SocketAddr = args.next().ok_or("where to listen?")?.parse()?;
     let to: SocketAddr = args.next().ok_or("where to forward?")?.parse()?;
-    let log = args
-        .next()
-        .map(|path| (path.into(), LogFormat::Combined, 1));
+    let log = args.next().map(AccessLogSpec::new);
     let route = Route::new("all", Action::Upstream(ToUpstream::new(UpstreamId(0))));
     let upstream = UpstreamSpec {
         name: "app".into(),
@@ -37,6 +35,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         breaker: BreakerSpec::default(),
         retry: RetryBudgetSpec::default(),
         keep_alive: KeepAlive::default(),
+        protocol: proxy::ServerProtocol::default(),
     };
     let proxy = Proxy::start(Options {
         workers: std::env::var("WORKERS").ok().and_then(|n| n.parse().ok()),
@@ -50,6 +49,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             streams: StreamRoutes::default(),
             upstreams: vec![upstream],
             forwarding: Forwarding::default(),
+            ..Site::default()
         },
         access_log: log,
     })?;

@@ -82,13 +82,15 @@ async fn ask(
     server: ServerIndex,
     patience: Duration,
 ) -> bool {
+    let (clock, metrics) = (&worker.clock, &worker.metrics);
+    let Check::Http { path, host, status } = &upstream.spec().check else {
+        let opened = upstream.connect_bytes(server, None, patience, clock, metrics);
+        return opened.await.is_ok();
+    };
     let opened = upstream
-        .connect(server, None, patience, &worker.clock, &worker.metrics)
+        .connect(server, None, patience, clock, metrics)
         .await;
     let Ok(mut lease) = opened else { return false };
-    let Check::Http { path, host, status } = &upstream.spec().check else {
-        return true;
-    };
     let host = if host.is_empty() {
         &upstream.server(server).authority
     } else {

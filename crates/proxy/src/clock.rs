@@ -87,6 +87,7 @@ impl Clock {
             clock: Rc::clone(self),
             key,
             due: Cell::new(u64::MAX),
+            bound: Cell::new(u64::MAX),
         }
     }
 }
@@ -97,19 +98,35 @@ pub(crate) struct Deadline {
     clock: Rc<Clock>,
     key: usize,
     due: Cell<u64>,
+    /// No time that is set is later than this.
+    bound: Cell<u64>,
 }
 
 impl Deadline {
-    /// From now on `after` is left; `None` for no limit.
+    /// From now on `after` is left, or less if the bound is before; `None` for no limit but that.
     pub(crate) fn set(&self, after: Option<Duration>) {
-        let due = match after {
-            // One tick more, because the clock may be that much behind.
-            Some(after) => self.clock.now.get() + millis(after) + millis(TICK),
-            None => u64::MAX,
-        };
+        let due = self.at(after).min(self.bound.get());
         self.due.set(due);
         if let Some(watched) = self.clock.watched.borrow_mut().get_mut(self.key) {
             watched.due = due;
+        }
+    }
+
+    /// Whatever is set from now on, it is over after this; `None` takes the bound away.
+    pub(crate) fn bound(&self, after: Option<Duration>) {
+        self.bound.set(self.at(after));
+    }
+
+    /// The bound was reached.
+    pub(crate) fn is_bound_over(&self) -> bool {
+        self.bound.get() <= self.clock.now.get()
+    }
+
+    fn at(&self, after: Option<Duration>) -> u64 {
+        match after {
+            // One tick more, because the clock may be that much behind.
+            Some(after) => (self.clock.now.get() + millis(TICK)).saturating_add(millis(after)),
+            None => u64::MAX,
         }
     }
 

@@ -1,6 +1,6 @@
 //! A checked configuration as a running proxy needs it: certificates read, connectors made, names put where they are used.
 
-use std::{path::PathBuf, sync::Arc};
+use std::sync::Arc;
 
 use config::{CheckKind, ListenerProtocol, ProxyConfig, ServerAddress, UpstreamProtocol};
 use net::tls::{
@@ -11,10 +11,11 @@ use route::Sticky;
 
 use crate::{
     ingress::Protocol,
-    log::Format,
+    log::{AccessLogSpec, Format},
     proxy::{Listener, Options},
     site::{
-        Address, Check, KeepAlive, ProxyVersion, RelaySpec, Site, UpstreamServer, UpstreamSpec,
+        Address, Check, KeepAlive, ProxyVersion, RelaySpec, ServerProtocol, Site, StreamTimes,
+        UpstreamServer, UpstreamSpec,
     },
 };
 
@@ -41,11 +42,7 @@ pub enum ConfiguredError {
 ///
 /// # Errors
 /// [`ConfiguredError`].
-pub fn options(
-    config: &ProxyConfig,
-    workers: Option<usize>,
-    access_log: Option<(PathBuf, Format, u32)>,
-) -> Result<Options, ConfiguredError> {
+pub fn options(config: &ProxyConfig, workers: Option<usize>) -> Result<Options, ConfiguredError> {
     let listeners = config
         .listeners
         .iter()
@@ -55,7 +52,15 @@ pub fn options(
         workers,
         listeners,
         site: site(config)?,
-        access_log,
+        access_log: config.access_log.as_ref().map(|log| AccessLogSpec {
+            path: log.path.clone(),
+            format: match log.format {
+                config::AccessLogFormat::Combined => Format::Combined,
+                config::AccessLogFormat::Json => Format::Json,
+            },
+            one_of: log.sample,
+            buffer: log.buffer,
+        }),
     })
 }
 
@@ -87,6 +92,11 @@ pub fn site(config: &ProxyConfig) -> Result<Site, ConfiguredError> {
     Ok(Site {
         routes: Arc::clone(&config.routes),
         streams: config.streams.clone(),
+        stream_times: config
+            .stream_timeouts
+            .iter()
+            .map(StreamTimes::from)
+            .collect(),
         upstreams,
         forwarding: config.forwarding.clone(),
         relay: RelaySpec::default(),
@@ -129,6 +139,7 @@ fn listener(listener: &config::ProxyListener) -> Result<Listener, ConfiguredErro
                 },
                 alpn,
                 unknown_name: UnknownName::ServeDefault,
+                ..TlsServerOptions::default()
             })?)
         }
     };
@@ -141,9 +152,19 @@ fn listener(listener: &config::ProxyListener) -> Result<Listener, ConfiguredErro
 
 fn upstream(one: &config::Upstream) -> Result<UpstreamSpec, ConfiguredError> {
     let place = || format!("upstream {}", one.name);
-    if one.protocol != UpstreamProtocol::Http1 {
-        return Err(unsupported(place(), "HTTP/2 to servers"));
+    let protocol = match one.protocol {
+        UpstreamProtocol::Http1 => ServerProtocol::Http1,
+        UpstreamProtocol::H2c | UpstreamProtocol::H2 => ServerProtocol::Http2,
+        UpstreamProtocol::Auto => ServerProtocol::Agreed,
+    };
+    if protocol != ServerProtocol::Http1 && one.proxy_protocol.is_some() {
+        return Err(unsupported(place(), "a PROXY header before HTTP/2"));
     }
+    let alpn: &[&[u8]] = match protocol {
+        ServerProtocol::Http1 => &[],
+        ServerProtocol::Http2 => &[b"h2"],
+        ServerProtocol::Agreed => &[b"h2", b"http/1.1"],
+    };
     let connector = match &one.tls {
         None => None,
         Some(tls) if tls.certificate.is_some() => {
@@ -155,6 +176,7 @@ fn upstream(one: &config::Upstream) -> Result<UpstreamSpec, ConfiguredError> {
                 (Some(file), true) => Trust::OnlyFile(file.clone()),
                 (None, true) => Trust::PublicAuthorities,
             },
+            alpn: alpn.iter().map(|name| name.to_vec()).collect(),
             ..TlsClientOptions::default()
         })?),
     };
@@ -233,6 +255,7 @@ fn upstream(one: &config::Upstream) -> Result<UpstreamSpec, ConfiguredError> {
             idle: one.keep_alive.idle,
             max_requests: one.keep_alive.requests,
         },
+        protocol,
     })
 }
 

@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use tunnel::ResetReason;
 
-use crate::{h2::H2Stream, relay::RelayStream};
+use crate::{h2::H2Stream, h2_server::ServerStream, relay::RelayStream};
 
 /// One end of an exchange.
 #[derive(Debug)]
@@ -21,6 +21,8 @@ pub(crate) enum Conn {
     H2(Box<H2Stream>),
     /// A stream to a relayed service.
     Relay(Box<RelayStream>),
+    /// A request to a server that speaks HTTP/2, in HTTP/1.1's words.
+    H2Server(Box<ServerStream>),
 }
 
 impl Conn {
@@ -28,7 +30,7 @@ impl Conn {
     pub(crate) fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Socket(socket) => socket.poll_readable(cx),
-            Self::H2(_) | Self::Relay(_) => Poll::Ready(Ok(())),
+            Self::H2(_) | Self::Relay(_) | Self::H2Server(_) => Poll::Ready(Ok(())),
         }
     }
 
@@ -36,7 +38,7 @@ impl Conn {
     pub(crate) fn needs_flush(&self) -> bool {
         match self {
             Self::Socket(socket) => socket.needs_flush(),
-            Self::H2(_) | Self::Relay(_) => false,
+            Self::H2(_) | Self::Relay(_) | Self::H2Server(_) => false,
         }
     }
 
@@ -48,12 +50,23 @@ impl Conn {
         }
     }
 
+    /// Whether a server has said that it has not looked at the request.
+    pub(crate) fn is_unprocessed(&self) -> bool {
+        matches!(self, Self::H2Server(stream) if stream.is_unprocessed())
+    }
+
+    /// Whether a server is spoken to in HTTP/2.
+    pub(crate) fn is_http2(&self) -> bool {
+        matches!(self, Self::H2Server(_))
+    }
+
     /// Ends it as a reset: what was sent may be incomplete, and the peer must know.
     pub(crate) fn abort(self) {
         match self {
             Self::Socket(socket) => socket.abort(),
             Self::H2(stream) => stream.abort(),
             Self::Relay(stream) => stream.abort(),
+            Self::H2Server(stream) => stream.abort(),
         }
     }
 }
@@ -68,6 +81,7 @@ impl AsyncRead for Conn {
             Self::Socket(socket) => Pin::new(socket).poll_read(cx, buffer),
             Self::H2(stream) => stream.poll_read(cx, buffer),
             Self::Relay(stream) => Pin::new(stream).poll_read(cx, buffer),
+            Self::H2Server(stream) => stream.poll_read(cx, buffer),
         }
     }
 }
@@ -85,6 +99,7 @@ impl AsyncWrite for Conn {
                 stream.poll_write(cx, bytes)
             }
             Self::Relay(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Self::H2Server(stream) => stream.poll_write(cx, bytes),
         }
     }
 
@@ -95,7 +110,7 @@ impl AsyncWrite for Conn {
     ) -> Poll<io::Result<usize>> {
         match &mut *self {
             Self::Socket(socket) => Pin::new(socket).poll_write_vectored(cx, parts),
-            Self::H2(_) | Self::Relay(_) => {
+            Self::H2(_) | Self::Relay(_) | Self::H2Server(_) => {
                 let part = parts.iter().find(|part| !part.is_empty());
                 self.poll_write(cx, part.map_or(&[], |part| part))
             }
@@ -105,7 +120,7 @@ impl AsyncWrite for Conn {
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut *self {
             Self::Socket(socket) => Pin::new(socket).poll_flush(cx),
-            Self::H2(_) => Poll::Ready(Ok(())),
+            Self::H2(_) | Self::H2Server(_) => Poll::Ready(Ok(())),
             Self::Relay(stream) => Pin::new(stream).poll_flush(cx),
         }
     }
@@ -115,6 +130,7 @@ impl AsyncWrite for Conn {
             Self::Socket(socket) => Pin::new(socket).poll_shutdown(cx),
             Self::H2(stream) => stream.poll_shutdown(),
             Self::Relay(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::H2Server(_) => Poll::Ready(Ok(())),
         }
     }
 }

@@ -8,6 +8,7 @@ use net::Shutdown;
 use route::{Claim, Scheme};
 
 use crate::{
+    aside::Aside,
     ingress,
     log::Lines,
     metrics::Metrics,
@@ -30,6 +31,7 @@ pub(crate) struct Shared {
     pub(crate) metrics: Vec<Arc<Metrics>>,
     pub(crate) stopping: Shutdown,
     relay: Option<Arc<dyn Relay>>,
+    aside: Aside,
 }
 
 /// A visitor's connection, as the server knows it.
@@ -53,6 +55,7 @@ impl Doorway {
                 metrics: (0..threads).map(|_| Arc::default()).collect(),
                 stopping: Shutdown::new(),
                 relay,
+                aside: Aside::new(),
             }),
         }
     }
@@ -91,7 +94,13 @@ impl Doorway {
         let shared = &self.shared;
         let metrics = shared.metrics.get(net::current_worker()?)?;
         let (site, metrics) = (shared.site.load_full(), Arc::clone(metrics));
-        let worker = Worker::new(site, metrics, lines, shared.relay.clone());
+        let worker = Worker::new(
+            site,
+            metrics,
+            lines,
+            shared.aside.clone(),
+            shared.relay.clone(),
+        );
         worker.install();
         if shared.stopping.is_triggered() {
             worker.drain();

@@ -86,6 +86,8 @@ pub(crate) enum Failed {
     UpstreamGone { silent: bool },
     /// No head, or no more body, in time.
     UpstreamSlow,
+    /// The whole exchange has taken as long as it may.
+    TooLong,
     /// The answer's head is none.
     UpstreamHead(ResponseError),
     /// The answer's body breaks its framing or was cut off.
@@ -186,6 +188,9 @@ impl Running<'_> {
             return Poll::Ready(end);
         }
         ready!(self.exchange.deadline.poll(cx));
+        if self.exchange.deadline.is_bound_over() {
+            return Poll::Ready(Err(Failed::TooLong));
+        }
         Poll::Ready(Err(match self.waits_for {
             Blocked::Visitor => Failed::VisitorSlow,
             Blocked::Upstream => Failed::UpstreamSlow,

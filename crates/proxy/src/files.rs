@@ -5,7 +5,7 @@ use std::{
     fs::File,
     io::{self, Read, Seek, SeekFrom},
     path::{Path, PathBuf},
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::{SystemTime, UNIX_EPOCH},
 };
 
 use h1::{Framing, HeadWriter, ResponseWriter, Trailers, WriteError};
@@ -13,6 +13,7 @@ use route::{FileError, Files};
 
 use crate::{
     answer::{self, Turn},
+    aside::Busy,
     log::{EndedBy, Phase},
     request::{Context, Next, Refusal, Told},
     visitor::Connection,
@@ -28,7 +29,7 @@ pub(crate) async fn serve(
     files: &Files,
 ) -> Next {
     let worker = context.worker;
-    let found = match find(work, files).await {
+    let found = match find(context, work, files).await {
         Ok(found) => found,
         Err(refusal) => return context.refuse(connection, work, turn, refusal).await,
     };
@@ -73,26 +74,21 @@ pub(crate) async fn serve(
     }
     let mut writer = writer.finish();
     worker.metrics.count_answer(status);
-    let patience = context.patience();
     // HEAD has no body, whatever the head says.
     let sent = if writer.encoder().is_complete() {
         0
     } else {
         length
     };
-    let whole = send(
-        connection,
-        work,
-        &mut writer,
-        found.file,
+    let part = Part {
+        file: found.file,
         start,
-        sent,
-        patience,
-    )
-    .await;
+        length: sent,
+    };
+    let whole = send(context, connection, work, &mut writer, part).await;
     let told = Told {
         status,
-        sent: length,
+        sent,
         ended_by: if whole {
             EndedBy::Nobody
         } else {
@@ -112,7 +108,11 @@ pub(crate) async fn serve(
 }
 
 /// The file that the request asks for, opened.
-async fn find(work: &Work, files: &Files) -> Result<Found, Refusal> {
+async fn find(
+    context: &Context<'_>,
+    work: &Work,
+    files: &Files,
+) -> Result<Found, Refusal<'static>> {
     let Some(request) = work.request.view(&work.saved) else {
         return Err(Refusal::new(400, "This is no request."));
     };
@@ -126,10 +126,15 @@ async fn find(work: &Work, files: &Files) -> Result<Found, Refusal> {
     })?;
     let index = files.index.clone();
     let fallback = files.fallback.clone();
-    let opened = tokio::task::spawn_blocking(move || open(path, &index, fallback)).await;
-    match opened {
+    let pool = &context.worker.aside.files;
+    match pool.try_run(move || open(path, &index, fallback)).await {
         Ok(Ok(found)) => Ok(found),
-        _ => Err(Refusal::new(404, "There is no such file.")),
+        Ok(Err(_)) => Err(Refusal::new(404, "There is no such file.")),
+        Err(Busy) => {
+            context.worker.metrics.proxy_unavailable_total.add_one();
+            let text = "Too many files are being read. Try again soon.";
+            Err(Refusal::new(503, text))
+        }
     }
 }
 
@@ -156,19 +161,25 @@ fn fields(
     writer.field(b"Content-Range", range.as_bytes())
 }
 
-async fn send(
-    connection: &mut Connection,
-    work: &mut Work,
-    writer: &mut ResponseWriter,
+/// What is sent of a file.
+struct Part {
     file: File,
     start: u64,
     length: u64,
-    patience: Duration,
+}
+
+async fn send(
+    context: &Context<'_>,
+    connection: &mut Connection,
+    work: &mut Work,
+    writer: &mut ResponseWriter,
+    part: Part,
 ) -> bool {
-    let mut file = Some(file);
-    let mut left = length;
+    let (pool, patience) = (&context.worker.aside.files, context.patience());
+    let mut file = Some(part.file);
+    let mut left = part.length;
     let mut buffer = Vec::new();
-    let mut seek = Some(start);
+    let mut seek = Some(part.start);
     while left > 0 {
         let Some(mut open) = file.take() else {
             return false;
@@ -176,17 +187,16 @@ async fn send(
         let n = usize::try_from(left).unwrap_or(usize::MAX).min(PIECE);
         let mut piece = std::mem::take(&mut buffer);
         let at = seek.take();
-        let read = tokio::task::spawn_blocking(move || {
+        let reading = pool.run(move || {
             if let Some(at) = at.filter(|at| *at > 0) {
                 open.seek(SeekFrom::Start(at))?;
             }
             piece.resize(n, 0);
             open.read_exact(&mut piece)?;
             io::Result::Ok((open, piece))
-        })
-        .await;
-        // A file that became shorter cannot keep what the head promised.
-        let Ok(Ok((open, piece))) = read else {
+        });
+        // A file that became shorter, or a disk that hangs, cannot keep what the head promised.
+        let Ok(Ok(Ok((open, piece)))) = tokio::time::timeout(patience, reading).await else {
             return false;
         };
         if writer.encoder().data(piece.len()).is_err() {

@@ -12,6 +12,7 @@
 //! Left to others: HTTP/1's grammar (`h1`), decisions (`route`), sockets and TLS (`net`), what a configuration file says (`config`).
 
 mod answer;
+mod aside;
 mod buffer;
 mod checks;
 mod clock;
@@ -22,6 +23,7 @@ mod exchange;
 mod files;
 mod flow;
 mod h2;
+mod h2_server;
 mod ingress;
 mod log;
 mod metrics;
@@ -39,7 +41,7 @@ mod worker;
 pub use configured::{ConfiguredError, options, same_listeners, site};
 pub use doorway::{Arrival, Doorway};
 pub use ingress::Protocol;
-pub use log::Format as LogFormat;
+pub use log::{AccessLogSpec, Format as LogFormat};
 pub use metrics::{Counter, Gauge, Metrics};
 pub use proxy::{Listener, Observer, Options, Proxy, StartError};
 pub use relay::{
@@ -47,6 +49,7 @@ pub use relay::{
     Wanted,
 };
 pub use site::{
-    Address, Check, KeepAlive, ProxyVersion, RelaySpec, Site, UpstreamServer, UpstreamSpec,
+    Address, Check, KeepAlive, ProxyVersion, RelaySpec, ServerProtocol, Site, StickyCookie,
+    StreamTimes, UpstreamServer, UpstreamSpec,
 };
 pub use visitor::Entry;

@@ -2,20 +2,48 @@
 //! disk. A log that cannot be written loses lines and counts them; it never holds up a request.
 
 use std::{
-    cell::RefCell,
+    cell::{Cell, RefCell},
     fmt::Write as _,
     fs::{File, OpenOptions},
     io::{self, Write as _},
     net::IpAddr,
-    path::Path,
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
-        mpsc::{Receiver, SyncSender, TrySendError, sync_channel},
+        mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, channel, sync_channel},
     },
-    thread::JoinHandle,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
+
+/// An access log as it is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AccessLogSpec {
+    /// The file; made if it is not there, appended to.
+    pub path: PathBuf,
+    /// How lines look.
+    pub format: Format,
+    /// Of so many exchanges one is logged; 0 is taken as 1.
+    pub one_of: u32,
+    /// Bytes of lines that may wait for the disk, at least two buffers of 32 KiB; what comes on top is lost and counted.
+    pub buffer: u64,
+}
+
+impl AccessLogSpec {
+    /// The default of `buffer`: some seconds of lines of a busy proxy.
+    pub const BUFFER: u64 = 4 << 20;
+
+    /// Every exchange, in the combined format.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self {
+            path: path.into(),
+            format: Format::default(),
+            one_of: 1,
+            buffer: Self::BUFFER,
+        }
+    }
+}
 
 /// How lines look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -74,11 +102,36 @@ pub(crate) struct Entry<'a> {
     pub(crate) phase: Phase,
 }
 
+impl Entry<'_> {
+    /// What came was no request, or not in time.
+    pub(crate) fn no_request(visitor: IpAddr, status: u16) -> Self {
+        Self {
+            visitor,
+            method: b"",
+            target: b"",
+            version: "",
+            host: b"",
+            referer: b"",
+            user_agent: b"",
+            status,
+            sent: 0,
+            received: 0,
+            took: Duration::ZERO,
+            head_after: None,
+            upstream: "",
+            route: "",
+            ended_by: EndedBy::Visitor,
+            phase: Phase::Request,
+        }
+    }
+}
+
 /// The file and its thread. Dropping it writes what is left.
 #[derive(Debug)]
 pub(crate) struct AccessLog {
     shared: Arc<Shared>,
-    thread: Option<JoinHandle<()>>,
+    /// Says when the thread has ended.
+    ended: Receiver<()>,
 }
 
 #[derive(Debug)]
@@ -89,13 +142,14 @@ struct Shared {
     one_of: u32,
     lost: Arc<AtomicU64>,
     reopen: AtomicBool,
+    ending: AtomicBool,
 }
 
 #[derive(Debug)]
 enum Message {
     Lines(Vec<u8>),
+    /// Look at the flags.
     Wake,
-    End,
 }
 
 impl AccessLog {
@@ -103,27 +157,30 @@ impl AccessLog {
     ///
     /// # Errors
     /// The system's, when the file cannot be opened or the thread not started.
-    pub(crate) fn open(path: &Path, format: Format, one_of: u32) -> io::Result<Self> {
-        let file = open(path)?;
-        let (sender, receiver) = sync_channel(QUEUE);
+    pub(crate) fn open(spec: &AccessLogSpec) -> io::Result<Self> {
+        let file = Writer::open(&spec.path)?;
+        let waiting = usize::try_from(spec.buffer).unwrap_or(usize::MAX) / FLUSH_AT;
+        let (sender, receiver) = sync_channel(waiting.clamp(2, MOST_WAITING));
         let shared = Arc::new(Shared {
             sender,
-            format,
-            one_of: one_of.max(1),
+            format: spec.format,
+            one_of: spec.one_of.max(1),
             lost: Arc::default(),
             reopen: AtomicBool::new(false),
+            ending: AtomicBool::new(false),
         });
-        let thread = std::thread::Builder::new()
+        let (end, ended) = channel();
+        std::thread::Builder::new()
             .name("gt-access-log".into())
             .spawn({
                 let shared = Arc::clone(&shared);
-                let path = path.to_path_buf();
-                move || write_all(&shared, &receiver, file, &path)
+                let path = spec.path.clone();
+                move || {
+                    let _end = end;
+                    write_all(&shared, &receiver, file, &path);
+                }
             })?;
-        Ok(Self {
-            shared,
-            thread: Some(thread),
-        })
+        Ok(Self { shared, ended })
     }
 
     /// Opens the file again by its name before the next line: for rotation by renaming.
@@ -141,16 +198,19 @@ impl AccessLog {
         Lines {
             shared: Arc::clone(&self.shared),
             buffer: RefCell::default(),
-            count: RefCell::new(0),
+            count: Cell::new(0),
         }
     }
 }
 
 impl Drop for AccessLog {
+    /// Waits until what is there is written; for a disk that hangs, not for ever.
     fn drop(&mut self) {
-        let _ = self.shared.sender.send(Message::End);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
+        self.shared.ending.store(true, Relaxed);
+        // If the queue is full, there is something that wakes it anyway.
+        let _ = self.shared.sender.try_send(Message::Wake);
+        if self.ended.recv_timeout(LAST_WORDS) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+            tracing::warn!("the access log cannot be written in time; its last lines are lost");
         }
     }
 }
@@ -160,18 +220,17 @@ impl Drop for AccessLog {
 pub(crate) struct Lines {
     shared: Arc<Shared>,
     buffer: RefCell<Vec<u8>>,
-    count: RefCell<u32>,
+    count: Cell<u32>,
 }
 
 impl Lines {
     /// Appends a line to the worker's buffer.
     pub(crate) fn add(&self, entry: &Entry<'_>) {
-        let mut count = self.count.borrow_mut();
-        *count += 1;
-        if *count < self.shared.one_of {
+        self.count.set(self.count.get() + 1);
+        if self.count.get() < self.shared.one_of {
             return;
         }
-        *count = 0;
+        self.count.set(0);
         let mut buffer = self.buffer.borrow_mut();
         match self.shared.format {
             Format::Combined => combined(&mut buffer, entry),
@@ -207,34 +266,80 @@ impl Drop for Lines {
     }
 }
 
-fn open(path: &Path) -> io::Result<File> {
-    OpenOptions::new().create(true).append(true).open(path)
+/// The open file.
+struct Writer {
+    file: File,
+    /// The last line was cut off.
+    torn: bool,
 }
 
-fn write_all(shared: &Shared, receiver: &Receiver<Message>, mut file: File, path: &Path) {
+impl Writer {
+    /// Never waits: a pipe that nobody reads is an error, and one that is full loses lines.
+    fn open(path: &Path) -> io::Result<Self> {
+        let file = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .custom_flags(libc::O_NONBLOCK)
+            .open(path)?;
+        Ok(Self { file, torn: false })
+    }
+
+    /// Writes lines; on an error the rest of them comes back with it.
+    fn write<'l>(&mut self, lines: &'l [u8]) -> Result<(), (io::Error, &'l [u8])> {
+        if self.torn {
+            // What follows must not become a part of the line that was cut off.
+            self.file.write_all(b"\n").map_err(|error| (error, lines))?;
+            self.torn = false;
+        }
+        let mut rest = lines;
+        while !rest.is_empty() {
+            match self.file.write(rest) {
+                Ok(n @ 1..) => rest = rest.get(n..).unwrap_or_default(),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                failed => {
+                    let written = lines.len() - rest.len();
+                    self.torn = written > 0 && lines.get(written - 1) != Some(&b'\n');
+                    let error = failed.err().unwrap_or(io::ErrorKind::WriteZero.into());
+                    return Err((error, rest));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn write_all(shared: &Shared, receiver: &Receiver<Message>, mut file: Writer, path: &Path) {
     let mut complained = false;
-    while let Ok(message) = receiver.recv() {
+    loop {
+        let message = match receiver.try_recv() {
+            Ok(message) => message,
+            Err(TryRecvError::Disconnected) => return,
+            Err(TryRecvError::Empty) if shared.ending.load(Relaxed) => return,
+            Err(TryRecvError::Empty) => match receiver.recv() {
+                Ok(message) => message,
+                Err(_) => return,
+            },
+        };
         if shared.reopen.swap(false, Relaxed) {
-            match open(path) {
+            match Writer::open(path) {
                 Ok(again) => file = again,
                 Err(error) => {
                     tracing::error!(%error, path = %path.display(), "the access log cannot be opened again; the old file is written on");
                 }
             }
         }
-        match message {
-            Message::Lines(lines) => match file.write_all(&lines) {
-                Ok(()) => complained = false,
-                Err(error) => {
-                    count_lost(shared, &lines);
-                    if !complained {
-                        tracing::error!(%error, path = %path.display(), "the access log cannot be written; lines are lost until it can");
-                        complained = true;
-                    }
+        let Message::Lines(lines) = message else {
+            continue;
+        };
+        match file.write(&lines) {
+            Ok(()) => complained = false,
+            Err((error, rest)) => {
+                count_lost(shared, rest);
+                if !complained {
+                    tracing::error!(%error, path = %path.display(), "the access log cannot be written; lines are lost until it can");
+                    complained = true;
                 }
-            },
-            Message::Wake => {}
-            Message::End => return,
+            }
         }
     }
 }
@@ -249,14 +354,15 @@ fn combined(out: &mut Vec<u8>, entry: &Entry<'_>) {
     let _ = write!(line, "{} - - [", entry.visitor);
     let _ = line.write_str(&common_time(SystemTime::now()));
     let _ = line.write_str("] \"");
-    line.escaped(entry.method);
-    let _ = line.write_str(" ");
-    line.escaped(entry.target);
-    let _ = write!(
-        line,
-        " {}\" {} {} \"",
-        entry.version, entry.status, entry.sent
-    );
+    if entry.method.is_empty() {
+        let _ = line.write_str("-");
+    } else {
+        line.escaped(entry.method);
+        let _ = line.write_str(" ");
+        line.escaped(entry.target);
+        let _ = write!(line, " {}", entry.version);
+    }
+    let _ = write!(line, "\" {} {} \"", entry.status, entry.sent);
     line.escaped_or_dash(entry.referer);
     let _ = line.write_str("\" \"");
     line.escaped_or_dash(entry.user_agent);
@@ -435,8 +541,10 @@ fn format_time(seconds: u64) -> String {
     )
 }
 
-/// Buffers that may wait for the disk.
-const QUEUE: usize = 64;
+/// Buffers that may wait for the disk: 1 GiB of them.
+const MOST_WAITING: usize = 32 << 10;
+/// What writing the last lines may take.
+const LAST_WORDS: Duration = Duration::from_secs(2);
 /// A worker's buffer goes to the thread at this size, or when the worker's clock says so.
 const FLUSH_AT: usize = 32 << 10;
 

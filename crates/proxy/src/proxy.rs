@@ -19,7 +19,7 @@ use crate::{
     checks,
     doorway::Doorway,
     ingress::{self, Door, Protocol},
-    log::{AccessLog, Format},
+    log::{AccessLog, AccessLogSpec},
     metrics::Metrics,
     relay::Relay,
     site::{SharedSite, Site},
@@ -35,8 +35,8 @@ pub struct Options {
     pub listeners: Vec<Listener>,
     /// What is served.
     pub site: Site,
-    /// Where exchanges are logged, how, and one of how many.
-    pub access_log: Option<(PathBuf, Format, u32)>,
+    /// Where and how exchanges are logged.
+    pub access_log: Option<AccessLogSpec>,
 }
 
 /// One listener.
@@ -341,7 +341,7 @@ type Opened = (
 
 fn open(
     listeners: Vec<Listener>,
-    access_log: Option<(PathBuf, Format, u32)>,
+    access_log: Option<AccessLogSpec>,
     sockets: &dyn ListenSource,
     count: usize,
 ) -> Result<Opened, StartError> {
@@ -363,10 +363,11 @@ fn open(
         waiting.push((door, group));
     }
     let access_log = match access_log {
-        Some((path, format, one_of)) => Some(
-            AccessLog::open(&path, format, one_of)
-                .map_err(|error| StartError::AccessLog { path, error })?,
-        ),
+        Some(spec) => {
+            let opened = AccessLog::open(&spec);
+            let path = spec.path;
+            Some(opened.map_err(|error| StartError::AccessLog { path, error })?)
+        }
         None => None,
     };
     Ok((waiting, access_log))

@@ -5,7 +5,7 @@ use std::{ops::RangeInclusive, path::PathBuf, sync::Arc, time::Duration};
 use net::tls::TlsConnector;
 use route::{
     Action, BreakerSpec, Forwarding, HashKey, HealthSpec, Policy, RetryBudgetSpec, Route, RouteId,
-    Routes, ServerSpec, ServiceName, Sticky, StreamRoutes, ToUpstream, UpstreamId,
+    Routes, ServerSpec, ServiceName, Sticky, StreamRoutes, Timeouts, ToUpstream, UpstreamId,
 };
 
 /// Everything that workers need to know of the configuration.
@@ -15,6 +15,8 @@ pub struct Site {
     pub routes: Arc<Routes>,
     /// Which connection goes where, on ports that carry no HTTP.
     pub streams: StreamRoutes,
+    /// The times of those, by listener; the defaults where there are none.
+    pub stream_times: Vec<StreamTimes>,
     /// Upstreams by their [`route::UpstreamId`].
     pub upstreams: Vec<UpstreamSpec>,
     /// Who the visitor is, and how upstreams are told.
@@ -77,7 +79,36 @@ impl Default for RelaySpec {
                     ..RetryBudgetSpec::default()
                 },
                 keep_alive: KeepAlive::default(),
+                protocol: ServerProtocol::Http1,
             },
+        }
+    }
+}
+
+/// Times of connections that carry no HTTP, or none that is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamTimes {
+    /// For a visitor to say the name of its server.
+    pub hello: Duration,
+    /// To connect to a server.
+    pub connect: Duration,
+    /// Silence in both directions.
+    pub idle: Duration,
+}
+
+impl Default for StreamTimes {
+    fn default() -> Self {
+        let times = Timeouts::default();
+        Self::from(&times)
+    }
+}
+
+impl From<&Timeouts> for StreamTimes {
+    fn from(times: &Timeouts) -> Self {
+        Self {
+            hello: times.header,
+            connect: times.connect,
+            idle: times.tunnel_idle,
         }
     }
 }
@@ -107,6 +138,20 @@ pub struct UpstreamSpec {
     pub retry: RetryBudgetSpec,
     /// Connections between requests.
     pub keep_alive: KeepAlive,
+    /// What is spoken with the servers.
+    pub protocol: ServerProtocol,
+}
+
+/// What is spoken with servers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ServerProtocol {
+    /// HTTP/1.1.
+    #[default]
+    Http1,
+    /// HTTP/2; over TLS if the servers have it, else with prior knowledge.
+    Http2,
+    /// What is agreed on in TLS (ALPN): HTTP/2 if the server can, else HTTP/1.1.
+    Agreed,
 }
 
 /// A cookie that keeps a visitor on a server.

@@ -1,6 +1,6 @@
 //! Connections that carry no HTTP, or none that is looked at: an upstream is chosen by listener and server name, then bytes are copied.
 
-use std::{net::SocketAddr, rc::Rc, time::Duration};
+use std::{net::SocketAddr, rc::Rc};
 
 use route::{Outcome, PickRequest, Report, Tried};
 use sniff::tls::{HelloSniffer, Limits};
@@ -22,11 +22,16 @@ pub(crate) async fn carry(
     wants_name: bool,
 ) {
     let local = worker.local();
+    let times = local
+        .site
+        .stream_times
+        .get(usize::from(about.listener))
+        .copied()
+        .unwrap_or_default();
     let mut first = Vec::new();
     let mut name = None;
     if wants_name {
-        let patience = local.heads.header;
-        match tokio::time::timeout(patience, hello(&mut stream, &mut first)).await {
+        match tokio::time::timeout(times.hello, hello(&mut stream, &mut first)).await {
             Ok(Some(found)) => name = found,
             _ => return,
         }
@@ -61,7 +66,13 @@ pub(crate) async fn carry(
         };
         let server = picked.server;
         let opened = upstream
-            .connect(server, visitor, CONNECT, &worker.clock, &worker.metrics)
+            .connect_bytes(
+                server,
+                visitor,
+                times.connect,
+                &worker.clock,
+                &worker.metrics,
+            )
             .await;
         let now = worker.clock.coarse();
         let Ok(mut lease) = opened else {
@@ -80,7 +91,7 @@ pub(crate) async fn carry(
             &mut lease.conn,
             up,
             Input::default(),
-            Some(IDLE),
+            Some(times.idle),
             &deadline,
         )
         .await;
@@ -120,7 +131,3 @@ fn key(peer: SocketAddr) -> Option<u64> {
 
 /// Servers that are tried.
 const ATTEMPTS: usize = 3;
-/// To connect to one.
-const CONNECT: Duration = Duration::from_secs(5);
-/// Silence in both directions.
-const IDLE: Duration = Duration::from_secs(3600);

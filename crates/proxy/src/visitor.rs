@@ -12,6 +12,7 @@ use crate::{
     buffer::{BUFFER, Input},
     clock::{Deadline, Late},
     conn::Conn,
+    log,
     request::{self, Next},
     work::{Lent, Work},
     worker::Worker,
@@ -83,14 +84,16 @@ pub(crate) async fn serve(
         }
         worker.metrics.proxy_requests_total.add_one();
         connection.requests += 1;
-        match request::serve(worker, about, &mut connection, visitor, work).await {
+        let next = request::serve(worker, about, &mut connection, visitor, work).await;
+        connection.deadline.bound(None);
+        match next {
             Next::Again(idle) => visitor = idle,
             Next::Close => break End::Close,
             Next::Abort => break End::Abort,
             Next::Gone => break End::Gone,
         }
     };
-    connection.end(worker, end).await;
+    connection.end(worker, about, end).await;
     None
 }
 
@@ -198,7 +201,7 @@ impl Connection {
         written.await.unwrap_or(false)
     }
 
-    async fn end(mut self, worker: &Worker, end: End) {
+    async fn end(mut self, worker: &Worker, about: &About, end: End) {
         match end {
             End::Gone => {
                 let shutdown = self.conn.shutdown();
@@ -208,6 +211,9 @@ impl Connection {
             End::Close => Box::pin(self.linger()).await,
             End::Refused(status, text) => {
                 worker.metrics.count_answer(status);
+                if let Some(lines) = &worker.lines {
+                    lines.add(&log::Entry::no_request(about.peer.ip(), status));
+                }
                 let mut lent = Lent::new();
                 let work = lent.work();
                 let answer = Answer {

@@ -10,6 +10,7 @@ use std::{
 use route::{AuthTable, RateTable, UpstreamId};
 
 use crate::{
+    aside::Aside,
     clock::Clock,
     log::Lines,
     metrics::Metrics,
@@ -27,6 +28,8 @@ pub(crate) struct Worker {
     /// Services of relay clients, where this is a server's.
     pub(crate) relay: Option<Arc<dyn Relay>>,
     pub(crate) relayed: Pool,
+    /// Shared by all workers.
+    pub(crate) aside: Aside,
     local: RefCell<Rc<Local>>,
     draining: Cell<bool>,
 }
@@ -41,8 +44,6 @@ pub(crate) struct Local {
     /// By route; empty where the route has no limit.
     rates: Vec<Option<RefCell<RateTable>>>,
     pub(crate) passwords: RefCell<AuthTable>,
-    /// Password checks on other threads.
-    pub(crate) checks: Cell<u32>,
     pub(crate) heads: Heads,
 }
 
@@ -74,6 +75,7 @@ impl Worker {
         site: SharedSite,
         metrics: Arc<Metrics>,
         lines: Option<Lines>,
+        aside: Aside,
         relay: Option<Arc<dyn Relay>>,
     ) -> Rc<Self> {
         let clock = Clock::new();
@@ -84,6 +86,7 @@ impl Worker {
             lines,
             relay,
             relayed: Pool::default(),
+            aside,
             local: RefCell::new(Rc::new(local)),
             draining: Cell::new(false),
         })
@@ -151,7 +154,6 @@ impl Local {
             relay: Upstream::new(&site, usize::MAX, now).map(Rc::new),
             rates,
             passwords: RefCell::new(AuthTable::new(&rand::random())),
-            checks: Cell::new(0),
             heads: Heads::of(&site),
             site,
         }

@@ -53,6 +53,11 @@ impl Server {
             _ => false,
         };
         process("proxy: listeners", !listeners);
+        let access_log = |config: &config::Server| {
+            let proxy = config.proxy.as_ref();
+            proxy.and_then(|proxy| proxy.access_log.clone())
+        };
+        process("proxy: accessLog", access_log(old) != access_log(new));
         users(old, new, &mut found);
         let mut in_place = |name: &str, differs: bool| {
             if differs {

@@ -139,7 +139,7 @@ impl Live {
 /// What the proxy of a server runs: its `proxy` section, and relay services.
 fn proxy_options(config: &config::Server) -> Result<proxy::Options, proxy::ConfiguredError> {
     let mut options = match &config.proxy {
-        Some(proxy) => proxy::options(proxy, None, None)?,
+        Some(proxy) => proxy::options(proxy, None)?,
         None => proxy::Options {
             workers: None,
             listeners: Vec::new(),
@@ -303,6 +303,11 @@ impl Server {
             workers,
             waiting: Some(listeners),
         })
+    }
+
+    /// Opens the proxy's access log again by its name, after it was renamed.
+    pub fn reopen_logs(&self) {
+        self.proxy.reopen_logs();
     }
 
     /// Begins to accept.

@@ -11,8 +11,9 @@ pub use client::{Client, Local, Page, ProxyProtocol, Remote, Scheme, Service, Tr
 pub use common::{Kcp, Log, LogFormat, LogLevel, Warning};
 pub use names::{HostName, HostPrefix, Id, NameError, Secret};
 pub use proxy::{
-    CheckKind, KeepAlive, ListenerProtocol, ListenerTls, Proxy, ProxyConfig, ProxyListener,
-    ServerAddress, StickyCookie, Upstream, UpstreamProtocol, UpstreamServer, UpstreamTls,
+    AccessLog, AccessLogFormat, CheckKind, KeepAlive, ListenerProtocol, ListenerTls, Proxy,
+    ProxyConfig, ProxyListener, ServerAddress, StickyCookie, Upstream, UpstreamProtocol,
+    UpstreamServer, UpstreamTls,
 };
 pub use server::{
     ApiListener, Certificate, IdleTimeout, Limits, Listeners, Pending, Server, ServerTimeouts,

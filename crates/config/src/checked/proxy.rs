@@ -4,7 +4,7 @@ use std::{fmt, net::SocketAddr, num::NonZeroUsize, path::PathBuf, sync::Arc, tim
 
 use route::{
     BreakerSpec, Forwarding, HashKey, HealthSpec, IpSet, Policy, RetryBudgetSpec, Routes,
-    ServerSpec, StreamRoutes,
+    ServerSpec, StreamRoutes, Timeouts,
 };
 
 use super::{ApiListener, Certificate, Log, ProxyProtocol, Secret, TlsVersion, Warning};
@@ -35,10 +35,37 @@ pub struct ProxyConfig {
     pub routes: Arc<Routes>,
     /// What goes where, on tcp and tls listeners.
     pub streams: StreamRoutes,
+    /// Times of those, in the order of the listeners: `header`, `connect` and `tunnel_idle` count.
+    pub stream_timeouts: Vec<Timeouts>,
     /// Forwarding fields and trusted proxies.
     pub forwarding: Forwarding,
     /// Write Via.
     pub via: bool,
+    /// Where exchanges are logged.
+    pub access_log: Option<AccessLog>,
+}
+
+/// Where and how exchanges are logged.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AccessLog {
+    /// The file.
+    pub path: PathBuf,
+    /// How lines look.
+    pub format: AccessLogFormat,
+    /// Of so many exchanges one is logged; at least 1.
+    pub sample: u32,
+    /// Bytes of lines that may wait for the disk.
+    pub buffer: u64,
+}
+
+/// How lines of an access log look.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum AccessLogFormat {
+    /// As Apache's and nginx's `combined`, with more behind it.
+    #[default]
+    Combined,
+    /// One JSON object per line.
+    Json,
 }
 
 /// One place where visitors come in.
@@ -220,6 +247,8 @@ pub enum UpstreamProtocol {
     H2c,
     /// HTTP/2 with TLS; [`Upstream::tls`] is set.
     H2,
+    /// With TLS: HTTP/2 if the server agrees (ALPN), else HTTP/1.1; [`Upstream::tls`] is set.
+    Auto,
 }
 
 /// TLS to a server.

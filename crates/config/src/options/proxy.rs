@@ -135,7 +135,18 @@ pub static PROXY: Table = Table {
             "false",
             "Write Forwarded (RFC 7239).",
         ),
-        opt("via", Kind::Bool, "false", "Write Via."),
+        opt(
+            "via",
+            Kind::Bool,
+            "false",
+            "Write Via, in requests and responses.",
+        ),
+        opt(
+            "accessLog",
+            Kind::Short(&ACCESS_LOG),
+            "",
+            "Log every exchange; the path of the file alone is enough.",
+        ),
         opt(
             "limits",
             Kind::Section(&LIMITS),
@@ -147,6 +158,37 @@ pub static PROXY: Table = Table {
             Kind::Section(&TIMEOUTS),
             "",
             "Times, for routes that do not set their own.",
+        ),
+    ],
+};
+
+/// `accessLog`.
+pub static ACCESS_LOG: Table = Table {
+    name: "access log",
+    options: &[
+        opt(
+            "path",
+            Kind::Path,
+            "",
+            "The file; made if it is not there, appended to.",
+        ),
+        opt(
+            "format",
+            Kind::Choice(&["combined", "json"]),
+            "combined",
+            "Lines as nginx's combined with more behind them, or one JSON object per line.",
+        ),
+        opt(
+            "sample",
+            count(1, 1_000_000),
+            "1",
+            "Of so many exchanges one is logged, counted per worker.",
+        ),
+        opt(
+            "buffer",
+            Kind::Size,
+            "4MiB",
+            "Lines that may wait for the disk; 64 KiB to 1 GiB. What comes on top is lost and counted.",
         ),
     ],
 };
@@ -204,6 +246,12 @@ pub static LISTENER: Table = Table {
             Kind::Form(&TARGET),
             "",
             "For tcp and tls: the upstream, or a server.",
+        ),
+        opt(
+            "timeouts",
+            Kind::Section(&TIMEOUTS),
+            "",
+            "For tcp and tls: header (to say the server name), connect and tunnel (silence); without it, those of the proxy.",
         ),
         list(
             "proxyProtocol",

@@ -138,6 +138,12 @@ pub static ROUTE: Table = Table {
             "false",
             "Compress responses (gzip, br, zstd).",
         ),
+        opt(
+            "accessLog",
+            Kind::Bool,
+            "true",
+            "Its exchanges are in the proxy's access log.",
+        ),
         opt("websocket", Kind::Bool, "true", "Let WebSocket pass."),
         opt(
             "multiplex",

@@ -30,7 +30,7 @@ pub(crate) enum Room {
     /// A connection with room: a stream of it.
     Stream(ServerStream),
     /// Another connection may be opened; it is counted until the guard is dropped.
-    Open(Rc<Opening>),
+    Open(Opening),
     /// All are full, and there may be no more: wait for a change.
     Full,
 }
@@ -97,21 +97,26 @@ impl Connection {
 }
 
 impl Pool {
-    /// A stream, or what can be done for one. Its request counts from now on.
-    pub(crate) fn room(self: &Rc<Self>, keep: KeepAlive, now: Duration) -> Room {
+    /// A stream of a connection with room, if there is one.
+    pub(crate) fn stream(&self, keep: KeepAlive, now: Duration) -> Option<ServerStream> {
         let mut connections = self.connections.borrow_mut();
         connections.retain(|connection| !connection.closed.get());
         // The fullest that has room, so that the others can end.
-        let found = connections
+        let connection = connections
             .iter()
             .filter(|connection| connection.room())
-            .max_by_key(|connection| connection.active.get());
-        if let Some(connection) = found {
-            return Room::Stream(begin(connection, keep, now));
+            .max_by_key(|connection| connection.active.get())?;
+        Some(begin(connection, keep, now))
+    }
+
+    /// A stream, or what can be done for one. Its request counts from now on.
+    pub(crate) fn room(self: &Rc<Self>, keep: KeepAlive, now: Duration) -> Room {
+        if let Some(stream) = self.stream(keep, now) {
+            return Room::Stream(stream);
         }
-        if connections.len() + self.opening.get() < CONNECTIONS {
+        if self.connections.borrow().len() + self.opening.get() < CONNECTIONS {
             self.opening.set(self.opening.get() + 1);
-            return Room::Open(Rc::new(Opening(Rc::clone(self))));
+            return Room::Open(Opening(Rc::clone(self)));
         }
         Room::Full
     }

@@ -54,6 +54,8 @@ enum Reading {
     Plain(RecvStream),
     Trailers(RecvStream),
     Ended,
+    /// The request could not be sent.
+    Failed,
 }
 
 impl ServerStream {
@@ -103,8 +105,11 @@ impl ServerStream {
                 return Poll::Ready(Ok(()));
             }
             match &mut self.reading {
-                // The request is written first; whoever does that looks again.
+                // Whoever writes the request is woken, and then reads too.
                 Reading::Nothing => return Poll::Pending,
+                Reading::Failed => {
+                    return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
+                }
                 Reading::Ended => return Poll::Ready(Ok(())),
                 Reading::Head(answer) => {
                     let answer = match ready!(Pin::new(answer).poll(cx)) {
@@ -182,8 +187,7 @@ impl ServerStream {
         if let Some(sender) = &mut self.sender
             && let Err(error) = ready!(sender.poll_ready(cx))
         {
-            self.unprocessed = true;
-            return Poll::Ready(Err(self.broken(&error)));
+            return Poll::Ready(Err(self.not_sent(&error)));
         }
         let Writing::Head(read) = &mut self.writing else {
             return Poll::Ready(Err(invalid()));
@@ -220,15 +224,18 @@ impl ServerStream {
                 } else {
                     Writing::Body(Box::new(body))
                 };
-                // Whoever reads has nothing to be woken by yet.
-                cx.waker().wake_by_ref();
                 Poll::Ready(Ok(length - before))
             }
-            Err(error) => {
-                self.unprocessed = true;
-                Poll::Ready(Err(self.broken(&error)))
-            }
+            Err(error) => Poll::Ready(Err(self.not_sent(&error))),
         }
+    }
+
+    /// The connection takes no more requests.
+    fn not_sent(&mut self, error: &::h2::Error) -> io::Error {
+        self.unprocessed = true;
+        self.reading = Reading::Failed;
+        self.place.connection().give_up();
+        io::Error::new(io::ErrorKind::ConnectionReset, error.to_string())
     }
 
     fn write_body(&mut self, bytes: &[u8]) -> Poll<io::Result<usize>> {
@@ -237,7 +244,9 @@ impl ServerStream {
         };
         let decoded = body.decoder().decode(bytes).map_err(|_| invalid())?;
         let data = &bytes[decoded.data];
-        let trailers = decoded.end.then(|| fields(body.decoder().trailers().iter()));
+        let trailers = decoded
+            .end
+            .then(|| fields(body.decoder().trailers().iter()));
         let trailers = trailers.filter(|trailers| !trailers.is_empty());
         let ends = decoded.end && trailers.is_none();
         let sent = if data.is_empty() && !ends {

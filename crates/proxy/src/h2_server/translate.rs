@@ -144,14 +144,26 @@ mod tests {
     fn an_answer_says_how_its_body_ends() {
         let of = |status: u16| http::Response::builder().status(status);
         let chunked = "HTTP/1.1 200 \r\ntransfer-encoding: chunked\r\n\r\n";
-        assert_eq!(said(of(200), false, false), (chunked.into(), Framed::Chunks));
+        assert_eq!(
+            said(of(200), false, false),
+            (chunked.into(), Framed::Chunks)
+        );
         let empty = "HTTP/1.1 200 \r\ncontent-length: 0\r\n\r\n";
         assert_eq!(said(of(200), true, false), (empty.into(), Framed::Nothing));
         let five = "HTTP/1.1 200 \r\ncontent-length: 5\r\n\r\n";
         let with_length = || of(200).header("content-length", "5");
-        assert_eq!(said(with_length(), false, false), (five.into(), Framed::Length));
-        assert_eq!(said(with_length(), true, true), (five.into(), Framed::Nothing));
+        assert_eq!(
+            said(with_length(), false, false),
+            (five.into(), Framed::Length)
+        );
+        assert_eq!(
+            said(with_length(), true, true),
+            (five.into(), Framed::Nothing)
+        );
         let nothing = "HTTP/1.1 204 \r\n\r\n";
-        assert_eq!(said(of(204), true, false), (nothing.into(), Framed::Nothing));
+        assert_eq!(
+            said(of(204), true, false),
+            (nothing.into(), Framed::Nothing)
+        );
     }
 }

@@ -6,7 +6,7 @@ use ::tunnel::ResetReason;
 use h1::{Request, Responder, Response};
 use route::Report as Health;
 
-use super::{Next, Refusal, Told, forward::Forward, head::Outgoing};
+use super::{Next, Refusal, Told, forward::Forward, head::Outgoing, own::TOO_LATE};
 use crate::{
     answer::{Answer, Turn},
     exchange::{Behind, Exchange, Failed, Patience, Report, Side},
@@ -22,7 +22,16 @@ use crate::{
 pub(super) enum Done {
     Over(Next),
     /// The connection ended before a byte of an answer, and nothing of the request is lost.
-    Unanswered(Turn, Option<ResetReason>),
+    Unanswered(Turn, Why),
+}
+
+/// What is known of a request that got no answer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Why {
+    /// What a relayed service's client said.
+    pub(super) reason: Option<ResetReason>,
+    /// The server has said that it has not looked at the request.
+    pub(super) unprocessed: bool,
 }
 
 /// An exchange that is over.
@@ -61,7 +70,8 @@ impl Forward<'_> {
             forward: self,
             request,
             server: self.upstream.server(picked.server),
-            upgrade: self.to.websocket && wants_websocket(request),
+            // Over HTTP/2 no connection changes its protocol.
+            upgrade: self.to.websocket && wants_websocket(request) && !lease.conn.is_http2(),
         };
         let Turn { body, responder } = turn;
         *to_upstream = Default::default();
@@ -133,7 +143,13 @@ impl Forward<'_> {
                 turn: Some(turn),
                 received: 0,
                 ..
-            } if silent => Done::Unanswered(turn, lease.conn.refusal()),
+            } if silent => {
+                let why = Why {
+                    reason: lease.conn.refusal(),
+                    unprocessed: lease.conn.is_unprocessed(),
+                };
+                Done::Unanswered(turn, why)
+            }
             report => {
                 let ended = Ended {
                     lease,
@@ -170,7 +186,6 @@ impl Forward<'_> {
         if let Some(health) = health {
             self.upstream.report(picked.server, health, now);
         }
-        let server = self.upstream.server(picked.server);
         let reason = lease.conn.refusal();
         let mut told = Told {
             status: report.status.unwrap_or_default(),
@@ -179,10 +194,7 @@ impl Forward<'_> {
             head_after,
             ended_by,
             phase,
-            server: match &self.relayed {
-                Some(relayed) => relayed.service.name(),
-                None => &server.spec.name,
-            },
+            server: self.server_name(picked.server),
         };
         if report.tunnel && report.end.is_ok() {
             return self.tunnel(connection, work, lease, told).await;
@@ -230,6 +242,8 @@ impl Forward<'_> {
         let up = std::mem::take(&mut connection.input);
         let down = std::mem::take(&mut work.from_upstream);
         let idle = Some(self.route.timeouts.tunnel_idle);
+        // A tunnel is no exchange that has to end.
+        connection.deadline.bound(None);
         let (end, moved) = Box::pin(tunnel::run(
             &mut connection.conn,
             &mut lease.conn,
@@ -264,7 +278,9 @@ impl Forward<'_> {
                 metrics.proxy_visitors_lost_total.add_one()
             }
             Failed::VisitorBody(_) => metrics.proxy_requests_refused_total.add_one(),
-            Failed::UpstreamSlow => metrics.proxy_upstream_timeouts_total.add_one(),
+            Failed::UpstreamSlow | Failed::TooLong => {
+                metrics.proxy_upstream_timeouts_total.add_one()
+            }
             Failed::UpstreamGone { .. } | Failed::UpstreamBody => {
                 metrics.proxy_upstream_broken_total.add_one()
             }
@@ -295,6 +311,7 @@ fn blame(report: &Report) -> (EndedBy, Phase) {
     match failed {
         Failed::VisitorGone | Failed::VisitorSlow => (EndedBy::Visitor, phase),
         Failed::VisitorBody(_) => (EndedBy::Visitor, Phase::Request),
+        Failed::TooLong => (EndedBy::Proxy, phase),
         Failed::UpstreamGone { .. }
         | Failed::UpstreamSlow
         | Failed::UpstreamHead(_)
@@ -315,6 +332,7 @@ fn explain(failed: Failed) -> (u16, &'static str) {
             502,
             "The server behind this proxy closed the connection within its answer.",
         ),
+        Failed::TooLong => (504, TOO_LATE),
         Failed::UpstreamSlow => (504, "The server behind this proxy did not answer in time."),
         Failed::UpstreamHead(_) | Failed::UpstreamBody => (
             502,

@@ -1,7 +1,5 @@
 //! Whether a request may pass, and by which route: what is looked at before anything is done for it.
 
-use std::time::Duration;
-
 use h1::Request;
 use route::{AuthDecision, RateDecision, Route, Scratch};
 
@@ -12,6 +10,7 @@ use super::{
 };
 use crate::{
     answer::Turn,
+    aside::Busy,
     worker::{Local, Worker},
 };
 
@@ -21,7 +20,7 @@ pub(super) async fn decide<'a>(
     request: Request<'_>,
     turn: &mut Turn,
     scratch: &mut Scratch,
-) -> Result<(&'a Route, By), Refusal> {
+) -> Result<(&'a Route, By), Refusal<'static>> {
     let routes = &context.local.site.routes;
     let fields = FieldView(request.fields());
     let view = request_view(&request, context.about, &fields);
@@ -38,9 +37,12 @@ pub(super) async fn decide<'a>(
         let text = "This service does not accept visitors from your address.";
         return Err(Refusal::new(403, text));
     }
-    if let Err(refusal) = check(context, route, request).await {
-        context.worker.metrics.proxy_denied_total.add_one();
-        return Err(refusal);
+    match check(context, route, request).await {
+        Ok(user) => context.user = user,
+        Err(refusal) => {
+            context.worker.metrics.proxy_denied_total.add_one();
+            return Err(refusal);
+        }
     }
     if request.method() == b"CONNECT" {
         let text = "This is a reverse proxy: it opens no tunnels.";
@@ -55,8 +57,12 @@ pub(super) async fn decide<'a>(
     Ok((route, by))
 }
 
-/// The route's own rules about who may pass.
-async fn check(context: &Context<'_>, route: &Route, request: Request<'_>) -> Result<(), Refusal> {
+/// The route's own rules about who may pass; the user's name, where the route asks for one.
+async fn check<'a>(
+    context: &Context<'_>,
+    route: &'a Route,
+    request: Request<'_>,
+) -> Result<Option<&'a str>, Refusal<'static>> {
     let Context { worker, local, .. } = context;
     let visitor = context.visitor.addr.ip();
     let access = &route.access;
@@ -73,14 +79,17 @@ async fn check(context: &Context<'_>, route: &Route, request: Request<'_>) -> Re
         }
     }
     let Some(auth) = &access.auth else {
-        return Ok(());
+        return Ok(None);
     };
     let now = worker.clock.coarse();
     let decision = auth.check(&local.passwords.borrow(), now, &fields);
     match decision {
-        AuthDecision::Allowed { .. } => Ok(()),
+        AuthDecision::Allowed { user } => Ok(Some(user)),
         AuthDecision::Refused => Err(unknown_user()),
-        AuthDecision::Check { check, .. } => Box::pin(check_password(worker, local, check)).await,
+        AuthDecision::Check { user, check } => {
+            Box::pin(check_password(worker, local, check)).await?;
+            Ok(Some(user))
+        }
     }
 }
 
@@ -89,27 +98,21 @@ async fn check_password(
     worker: &Worker,
     local: &Local,
     check: route::PasswordCheck,
-) -> Result<(), Refusal> {
-    if local.checks.get() >= MOST_CHECKS {
-        let text = "Too many passwords are being checked. Try again soon.";
-        return Err(Refusal::new(503, text));
-    }
-    local.checks.set(local.checks.get() + 1);
-    let good = tokio::task::spawn_blocking(move || check.run()).await;
-    local.checks.set(local.checks.get() - 1);
-    match good {
+) -> Result<(), Refusal<'static>> {
+    match worker.aside.passwords.try_run(move || check.run()).await {
         Ok(Some(good)) => {
-            let now: Duration = worker.clock.coarse();
+            let now = worker.clock.coarse();
             local.passwords.borrow_mut().accept(good, now);
             Ok(())
         }
-        _ => Err(unknown_user()),
+        Ok(None) => Err(unknown_user()),
+        Err(Busy) => {
+            let text = "Too many passwords are being checked. Try again soon.";
+            Err(Refusal::new(503, text))
+        }
     }
 }
 
-fn unknown_user() -> Refusal {
+fn unknown_user() -> Refusal<'static> {
     Refusal::new(401, "A name and a password are needed.")
 }
-
-/// Password checks of a worker at one time.
-const MOST_CHECKS: u32 = 8;

@@ -40,7 +40,10 @@ impl Forward<'_> {
         let Some(_admitted) = self.enter().await else {
             worker.metrics.proxy_unavailable_total.add_one();
             let text = "The service has as many requests as it can take. Try again soon.";
-            let refusal = Refusal::at(Phase::Queue, 503, text);
+            let refusal = match self.context.is_too_late() {
+                true => Refusal::too_late(Phase::Queue, ""),
+                false => Refusal::unavailable(text),
+            };
             return self.refuse(connection, work, turn, refusal).await;
         };
         let _inside = match self.relayed.as_ref().map(Relayed::enter) {
@@ -57,11 +60,10 @@ impl Forward<'_> {
         loop {
             let Some(picked) = self.pick(work, tried) else {
                 let refusal = match &failed {
-                    Some(failed) => self.no_connection(failed),
+                    Some((server, failed)) => self.no_connection(*server, failed),
                     None => {
                         worker.metrics.proxy_unavailable_total.add_one();
-                        let text = "No server of this service is available now.";
-                        Refusal::at(Phase::Queue, 503, text)
+                        Refusal::unavailable("No server of this service is available now.")
                     }
                 };
                 return self.refuse(connection, work, turn, refusal).await;
@@ -79,10 +81,10 @@ impl Forward<'_> {
                         picked.finish(now, Outcome::Failed);
                         tried.insert(server);
                         if self.may_retry(&mut retries) {
-                            failed = Some(error);
+                            failed = Some((server, error));
                             continue;
                         }
-                        let refusal = self.no_connection(&error);
+                        let refusal = self.no_connection(server, &error);
                         return self.refuse(connection, work, turn, refusal).await;
                     }
                 },
@@ -90,32 +92,33 @@ impl Forward<'_> {
             if reused {
                 worker.metrics.proxy_upstream_reused_total.add_one();
             }
-            let reason = match self.exchange(connection, turn, work, &picked, lease).await {
+            let why = match self.exchange(connection, turn, work, &picked, lease).await {
                 Done::Over(next) => return next,
-                Done::Unanswered(back, reason) => {
+                Done::Unanswered(back, why) => {
                     turn = back;
-                    reason
+                    why
                 }
             };
             let now = worker.clock.coarse();
             picked.finish(now, Outcome::Failed);
             // One that was kept and closed meanwhile says nothing of the server, nor does a link that was lost.
-            let stale = reused || reason == Some(ResetReason::LinkLost);
+            let stale = reused || why.unprocessed || why.reason == Some(ResetReason::LinkLost);
             if !stale {
                 self.upstream.report(server, Health::ServerError, now);
                 tried.insert(server);
             }
             // A relayed service that could not be reached now will not be a moment later.
+            let repeatable = work.request.view(&work.saved).is_some_and(is_repeatable);
             if (stale || self.relayed.is_none())
-                && work.request.view(&work.saved).is_some_and(is_repeatable)
+                && (repeatable || why.unprocessed)
                 && self.may_retry(&mut retries)
             {
                 continue;
             }
             worker.metrics.proxy_upstream_broken_total.add_one();
             let text = "The server behind this proxy closed the connection without an answer.";
-            let (status, text) = self.words(reason).unwrap_or((502, text));
-            let refusal = Refusal::at(Phase::Answer, status, text);
+            let (status, text) = self.words(why.reason).unwrap_or((502, text));
+            let refusal = Refusal::failed(Phase::Answer, status, text, self.server_name(server));
             return self.refuse(connection, work, turn, refusal).await;
         }
     }
@@ -124,7 +127,11 @@ impl Forward<'_> {
     async fn enter(&self) -> Option<Admitted> {
         match self.upstream.try_enter(self.context.worker.clock.coarse()) {
             Ok(admitted) => Some(admitted),
-            Err(Some(queued)) => Box::pin(queued.wait()).await,
+            Err(Some(queued)) => {
+                let patience = self.context.within_total(Duration::MAX);
+                let waiting = tokio::time::timeout(patience, queued.wait());
+                Box::pin(waiting).await.ok().flatten()
+            }
             Err(None) => None,
         }
     }
@@ -179,6 +186,14 @@ impl Forward<'_> {
         }
     }
 
+    /// What was asked, for the log.
+    pub(super) fn server_name(&self, server: ServerIndex) -> &str {
+        match &self.relayed {
+            Some(relayed) => relayed.service.name(),
+            None => &self.upstream.server(server).spec.name,
+        }
+    }
+
     /// What a relayed service's client says about a stream that it gave up.
     pub(super) fn words(&self, reason: Option<ResetReason>) -> Option<(u16, &'static str)> {
         let relayed = self.relayed.as_ref()?;
@@ -199,7 +214,7 @@ impl Forward<'_> {
             visitor,
             ..
         } = self.context;
-        let patience = self.route.timeouts.connect;
+        let patience = self.context.within_total(self.route.timeouts.connect);
         let visitor = Some((visitor.addr, about.local));
         self.upstream
             .connect(
@@ -214,7 +229,9 @@ impl Forward<'_> {
 
     fn may_retry(&self, retries: &mut u8) -> bool {
         let worker = self.context.worker;
-        let may = *retries < self.to.retries && self.upstream.may_retry(worker.clock.coarse());
+        let may = *retries < self.to.retries
+            && !self.context.is_too_late()
+            && self.upstream.may_retry(worker.clock.coarse());
         if may {
             *retries += 1;
             worker.metrics.proxy_upstream_retries_total.add_one();
@@ -227,17 +244,21 @@ impl Forward<'_> {
         connection: &mut Connection,
         work: &mut Work,
         turn: Turn,
-        refusal: Refusal,
+        refusal: Refusal<'_>,
     ) -> Next {
         self.context.refuse(connection, work, turn, refusal).await
     }
 
-    fn no_connection(&self, failed: &NoConnection) -> Refusal {
+    fn no_connection(&self, server: ServerIndex, failed: &NoConnection) -> Refusal<'_> {
+        let name = self.server_name(server);
         let (status, text) = match failed {
             NoConnection::Relay(why) => return relayed::no_stream(*why),
             NoConnection::Failed(error) => {
                 tracing::debug!(%error, upstream = %self.upstream.spec().name, "no server could be reached");
                 (502, "The server behind this proxy cannot be reached.")
+            }
+            NoConnection::TimedOut if self.context.is_too_late() => {
+                return Refusal::too_late(Phase::Connect, name);
             }
             NoConnection::TimedOut => {
                 let metrics = &self.context.worker.metrics;
@@ -246,7 +267,7 @@ impl Forward<'_> {
                 (504, text)
             }
         };
-        Refusal::at(Phase::Connect, status, text)
+        Refusal::failed(Phase::Connect, status, text, name)
     }
 }
 

@@ -53,6 +53,12 @@ impl<'h> Outgoing<'h> {
         forwarding.write(&came, &context.visitor, value, |name, value| {
             add(&mut writer, name.as_bytes(), value);
         });
+        if let (Some(auth), Some(user)) = (auth, context.user)
+            && let Some(header) = auth.user_header()
+            && !edits.removes(header.as_bytes())
+        {
+            add(&mut writer, header.as_bytes(), user.as_bytes());
+        }
         for edit in edits.writes() {
             value.clear();
             edit.value.write(&values, value);

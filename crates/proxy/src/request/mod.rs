@@ -57,6 +57,8 @@ pub(crate) struct Context<'a> {
     pub(crate) visitor: Visitor,
     /// `None` until one is found.
     pub(crate) route: Option<&'a Route>,
+    /// Whose password was right, where the route asks for one.
+    pub(crate) user: Option<&'a str>,
 }
 
 impl Context<'_> {
@@ -70,6 +72,22 @@ impl Context<'_> {
             request: request_view(request, self.about, fields),
             client: self.visitor.addr,
         }
+    }
+
+    /// What is left of the time for the whole exchange; `patience` if that is less.
+    fn within_total(&self, patience: Duration) -> Duration {
+        match self.route.and_then(|route| route.timeouts.total) {
+            Some(total) => {
+                let spent = self.worker.clock.precise().saturating_sub(self.began);
+                patience.min(total.saturating_sub(spent))
+            }
+            None => patience,
+        }
+    }
+
+    /// The time for the whole exchange is over.
+    fn is_too_late(&self) -> bool {
+        self.within_total(Duration::MAX).is_zero()
     }
 
     /// How long a visitor may take for a piece of an answer.
@@ -137,10 +155,13 @@ pub(crate) async fn serve(
             headers: &FieldView(request.fields()),
         }),
         route: None,
+        user: None,
     };
     let decided = decide::decide(&mut context, request, &mut turn, scratch).await;
     if let Some(route) = context.route {
         connection.keep_alive = route.timeouts.keep_alive;
+        // From here on: the head has a time of its own.
+        connection.deadline.bound(route.timeouts.total);
     }
     match decided {
         Ok((route, by)) => act(&context, route, by, connection, turn, work).await,

@@ -31,13 +31,16 @@ impl Context<'_> {
         let Some(lines) = &self.worker.lines else {
             return;
         };
+        if self.route.is_some_and(|route| !route.log) {
+            return;
+        }
         let Some(request) = work.request.view(&work.saved) else {
             return;
         };
         let fields = request.fields();
         let first = |name: &[u8]| fields.values(name).next().unwrap_or_default();
         lines.add(&Entry {
-            visitor: self.about.peer.ip(),
+            visitor: self.visitor.addr.ip(),
             method: request.method(),
             target: request.raw_target(),
             version: match request.version() {

@@ -17,31 +17,63 @@ use crate::{
 
 /// What a request is told that is not served.
 #[derive(Debug)]
-pub(crate) struct Refusal {
-    pub(crate) status: u16,
-    pub(crate) text: Cow<'static, str>,
+pub(crate) struct Refusal<'a> {
+    status: u16,
+    text: Cow<'static, str>,
     /// How far the request had come.
-    pub(crate) phase: Phase,
+    phase: Phase,
+    ended_by: EndedBy,
     /// When it may be tried again.
-    pub(crate) retry_after: Option<Duration>,
+    retry_after: Option<Duration>,
+    /// The server that was asked last.
+    server: &'a str,
 }
 
-impl Refusal {
+impl<'a> Refusal<'a> {
     /// For what the request itself is refused for.
     pub(crate) fn new(status: u16, text: impl Into<Cow<'static, str>>) -> Self {
         Self {
             status,
             text: text.into(),
             phase: Phase::Request,
+            ended_by: EndedBy::Proxy,
             retry_after: None,
+            server: "",
         }
     }
 
-    /// For what it is refused for later.
-    pub(super) fn at(phase: Phase, status: u16, text: &'static str) -> Self {
+    /// For want of a server.
+    pub(super) fn unavailable(text: &'static str) -> Self {
+        Self {
+            phase: Phase::Queue,
+            ..Self::new(503, text)
+        }
+    }
+
+    /// For what a server has done, or not done.
+    pub(super) fn failed(phase: Phase, status: u16, text: &'static str, server: &'a str) -> Self {
         Self {
             phase,
+            ended_by: EndedBy::Upstream,
+            server,
             ..Self::new(status, text)
+        }
+    }
+
+    /// Because the whole exchange has taken too long.
+    pub(super) fn too_late(phase: Phase, server: &'a str) -> Self {
+        Self {
+            phase,
+            server,
+            ..Self::new(504, TOO_LATE)
+        }
+    }
+
+    /// It may be tried again after so long.
+    pub(super) fn later(self, after: Duration) -> Self {
+        Self {
+            retry_after: Some(after),
+            ..self
         }
     }
 
@@ -68,12 +100,13 @@ impl Context<'_> {
         connection: &mut Connection,
         work: &mut Work,
         turn: Turn,
-        refusal: Refusal,
+        refusal: Refusal<'_>,
     ) -> Next {
         let told = Told {
             status: refusal.status,
-            ended_by: EndedBy::Proxy,
+            ended_by: refusal.ended_by,
             phase: refusal.phase,
+            server: refusal.server,
             ..Told::default()
         };
         let next = self.write_refusal(work, turn, &refusal);
@@ -84,7 +117,7 @@ impl Context<'_> {
         &self,
         work: &mut Work,
         mut turn: Turn,
-        refusal: &Refusal,
+        refusal: &Refusal<'_>,
     ) -> Result<h1::Next, WriteError> {
         turn.goes_on_if(!self.worker.is_draining());
         let answer = Answer {
@@ -179,8 +212,7 @@ impl Context<'_> {
                 return Next::Abort;
             };
             let fields = FieldView(request.fields());
-            let mut values = self.values(&request, &fields);
-            values.client = self.about.peer;
+            let values = self.values(&request, &fields);
             let (output, value) = (&mut work.answer, &mut work.value);
             answer::write(turn, own.status, own.kind, own.body, output, |writer| {
                 if let Some(location) = own.location {
@@ -211,6 +243,8 @@ impl Context<'_> {
         next: Result<h1::Next, WriteError>,
         mut told: Told<'_>,
     ) -> Next {
+        // What ends because its time is over is told so all the same.
+        connection.deadline.bound(None);
         let written = connection.write_answer(work, self.patience()).await;
         if !written {
             told.ended_by = EndedBy::Visitor;
@@ -226,6 +260,9 @@ impl Context<'_> {
         }
     }
 }
+
+/// What is said when `timeouts.total` is over.
+pub(super) const TOO_LATE: &str = "This exchange took longer than it may.";
 
 /// Adds a field that a configuration or a visitor has put together. One that cannot be sent is left out: nobody forges a head with it.
 pub(super) fn add<N>(writer: &mut HeadWriter<'_, N>, name: &[u8], value: &[u8]) {

@@ -7,7 +7,6 @@ use route::{Action, Route};
 
 use super::{Context, FieldView, Refusal, forward::Forward};
 use crate::{
-    log::Phase,
     relay::{Found, Inside, NoStream, Page, RelayService, Tag, Visit, Wanted},
     upstream::{Lease, NoConnection},
     visitor::Entry,
@@ -34,7 +33,7 @@ pub(super) async fn find<'a>(
     context: &Context<'a>,
     request: &Request<'_>,
     found: Option<&'a Route>,
-) -> Result<(&'a Route, By), Refusal> {
+) -> Result<(&'a Route, By), Refusal<'static>> {
     let nobody = || Refusal::new(404, "Nothing here answers for this host and path.");
     let named = found.filter(|route| {
         let entry = context.about.entry;
@@ -60,7 +59,7 @@ pub(super) async fn find<'a>(
 }
 
 /// A route may name a service; every other action is its own.
-async fn of_route(context: &Context<'_>, route: &Route) -> Result<By, Refusal> {
+async fn of_route(context: &Context<'_>, route: &Route) -> Result<By, Refusal<'static>> {
     let Action::Service(name) = &route.action else {
         return Ok(By::Action);
     };
@@ -73,7 +72,7 @@ async fn of_route(context: &Context<'_>, route: &Route) -> Result<By, Refusal> {
     }
 }
 
-fn by(found: Found) -> Result<By, Refusal> {
+fn by(found: Found) -> Result<By, Refusal<'static>> {
     match found {
         Found::Service(service) => Ok(By::Service(Relayed {
             tag: service.tag(),
@@ -86,25 +85,19 @@ fn by(found: Found) -> Result<By, Refusal> {
 }
 
 /// As visitors are told whose bytes are only copied.
-pub(super) fn away() -> Refusal {
+pub(super) fn away() -> Refusal<'static> {
     let text = "The service exists, but its client is not connected now. If it is yours, see whether gt client runs.";
-    Refusal {
-        retry_after: Some(RETRY_AFTER),
-        ..Refusal::at(Phase::Connect, 503, text)
-    }
+    Refusal::unavailable(text).later(RETRY_AFTER)
 }
 
-fn overloaded() -> Refusal {
+fn overloaded() -> Refusal<'static> {
     let text = "The service has as many visitors as it may have. Try again soon.";
-    Refusal {
-        retry_after: Some(RETRY_AFTER),
-        ..Refusal::at(Phase::Queue, 503, text)
-    }
+    Refusal::unavailable(text).later(RETRY_AFTER)
 }
 
 impl Relayed {
     /// A place among the client's requests.
-    pub(super) fn enter(&self) -> Result<Inside, Refusal> {
+    pub(super) fn enter(&self) -> Result<Inside, Refusal<'static>> {
         Inside::enter(&self.service).ok_or_else(overloaded)
     }
 
@@ -125,7 +118,7 @@ impl Relayed {
     }
 }
 
-pub(super) fn no_stream(why: NoStream) -> Refusal {
+pub(super) fn no_stream(why: NoStream) -> Refusal<'static> {
     match why {
         NoStream::Away => away(),
         NoStream::Overloaded => overloaded(),

@@ -48,6 +48,7 @@ pub(crate) fn upstream(servers: Vec<UpstreamServer>) -> UpstreamSpec {
         breaker: BreakerSpec::default(),
         retry: RetryBudgetSpec::default(),
         keep_alive: KeepAlive::default(),
+        protocol: proxy::ServerProtocol::default(),
     }
 }
 
@@ -61,6 +62,7 @@ pub(crate) fn site(route: Route, upstreams: Vec<UpstreamSpec>) -> Site {
             Routes::new(vec![(Match::default(), route)]).expect("one route"),
         ),
         streams: StreamRoutes::default(),
+        stream_times: Vec::new(),
         upstreams,
         forwarding: Forwarding::default(),
         ..Site::default()

@@ -138,6 +138,8 @@ pub struct Route {
     pub timeouts: Timeouts,
     /// Responses may be compressed on the way.
     pub compress: bool,
+    /// Its exchanges are logged, where there is an access log.
+    pub log: bool,
 }
 
 impl Route {
@@ -153,6 +155,7 @@ impl Route {
             limits: Limits::default(),
             timeouts: Timeouts::default(),
             compress: false,
+            log: true,
         }
     }
 }

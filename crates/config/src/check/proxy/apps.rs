@@ -50,20 +50,24 @@ impl Check<'_> {
             _ => Ok(HostPattern::new(text)?),
         });
         let host = host.unwrap_or_default();
-        if !http {
-            draft.streams.push((listener, HostPattern::default(), to));
-            return;
-        }
-        let mut route = Route::new(&name, Action::Upstream(ToUpstream::new(to)));
-        route.limits = draft.limits;
-        route.timeouts = draft.timeouts;
+        let mut timeouts = draft.timeouts;
         let mut time = |option, default| {
             let given = app.count::<u64>(option, &mut self.findings);
             Duration::from_millis(given.unwrap_or(default))
         };
-        route.timeouts.connect = time("connect_backend_timeout", 2000);
-        route.timeouts.header = time("frontend_a_complete_req_timeout", 5000);
-        route.timeouts.keep_alive = time("frontend_idle_timeout", 10_000);
+        timeouts.connect = time("connect_backend_timeout", 2000);
+        timeouts.header = time("frontend_a_complete_req_timeout", 5000);
+        timeouts.keep_alive = time("frontend_idle_timeout", 10_000);
+        if !http {
+            if app.has("frontend_idle_timeout") {
+                timeouts.tunnel_idle = timeouts.keep_alive;
+            }
+            draft.stream_timeouts.insert(listener, timeouts);
+            draft.streams.push((listener, HostPattern::default(), to));
+            return;
+        }
+        let mut route = Route::new(&name, Action::Upstream(ToUpstream::new(to)));
+        (route.limits, route.timeouts) = (draft.limits, timeouts);
         draft
             .written
             .push((app.place.clone(), format!("{host:?} * [{listener}]")));

@@ -163,6 +163,14 @@ impl Check<'_> {
     /// `to` of a listener, once upstreams are known.
     pub(super) fn listener_target(&mut self, id: u16, entry: &Section, draft: &mut Draft) {
         let http = draft.listeners[usize::from(id)].protocol.is_http();
+        if entry.has("timeouts") {
+            let times = self.timeouts_of(entry, draft.timeouts);
+            draft.stream_timeouts.insert(id, times);
+            if http {
+                let text = "`timeouts` of a listener are for `protocol: tcp` and `tls`; requests have those of their routes";
+                self.findings.warn(Some(entry.place_of("timeouts")), text);
+            }
+        }
         match (entry.node("to"), http) {
             (Some(node), true) => {
                 let problem = Problem::new(

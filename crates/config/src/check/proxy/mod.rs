@@ -18,8 +18,8 @@ use route::{
 
 use super::Check;
 use crate::{
-    checked::{Proxy, ProxyConfig, ProxyListener, Upstream},
-    options::{LIMITS, LISTENER, PROXY, ROUTE, TIMEOUTS, UPSTREAM},
+    checked::{AccessLog, AccessLogFormat, Proxy, ProxyConfig, ProxyListener, Upstream},
+    options::{ACCESS_LOG, LIMITS, LISTENER, PROXY, ROUTE, TIMEOUTS, UPSTREAM},
     problem::{Errors, Problem},
     section::Section,
     source::Place,
@@ -78,8 +78,11 @@ pub(super) struct Draft {
     taken: HashMap<SocketAddr, String>,
     forwarding: Forwarding,
     via: bool,
+    access_log: Option<AccessLog>,
     limits: Limits,
     timeouts: Timeouts,
+    /// Those of a tcp or tls listener, where they differ.
+    stream_timeouts: HashMap<u16, Timeouts>,
     /// Relay services can be routed to.
     in_server: bool,
     /// Addresses of the server itself on which listeners may stand too; whether TLS is ended there.
@@ -126,6 +129,7 @@ impl Check<'_> {
             ..Forwarding::default()
         };
         draft.via = flag("via", false);
+        draft.access_log = self.access_log(section);
         draft.forwarding.trusted = self.networks(section, "trustedProxies");
         draft.forwarding.client_ip = match section.choice("clientIP", &mut self.findings) {
             Some("forwarded") => ClientIpSource::Forwarded,
@@ -134,6 +138,33 @@ impl Check<'_> {
         };
         draft.limits = self.limits_of(section, Limits::default());
         draft.timeouts = self.timeouts_of(section, Timeouts::default());
+    }
+
+    fn access_log(&mut self, section: &Section) -> Option<AccessLog> {
+        let node = section.node("accessLog")?;
+        let log = Section::read_short(&ACCESS_LOG, node, &mut self.findings);
+        if !log.has("path") {
+            let problem = Problem::new(&log.place, "an access log needs `path`");
+            self.findings
+                .problem(problem.help("write `accessLog: /var/log/gt/access.log`"));
+        }
+        let path = self.path(&log, "path");
+        let findings = &mut self.findings;
+        let buffer = log.one("buffer", findings, |text| match value::size(text)? {
+            size @ 0x1_0000..=0x4000_0000 => Ok(size),
+            _ => Err(value::ValueError::OutOfBounds(
+                "64 KiB to 1 GiB are allowed".into(),
+            )),
+        });
+        Some(AccessLog {
+            format: match log.choice("format", findings) {
+                Some("json") => AccessLogFormat::Json,
+                _ => AccessLogFormat::Combined,
+            },
+            sample: log.count("sample", findings).unwrap_or(1),
+            buffer: buffer.unwrap_or(4 << 20),
+            path: path?,
+        })
     }
 
     fn proxy_section(&mut self, section: &Section, draft: &mut Draft) {
@@ -182,13 +213,23 @@ impl Check<'_> {
             ));
             Routes::default()
         });
+        let stream_timeouts = (0..draft.listeners.len())
+            .map(|n| {
+                let own = u16::try_from(n)
+                    .ok()
+                    .and_then(|n| draft.stream_timeouts.get(&n));
+                own.copied().unwrap_or(draft.timeouts)
+            })
+            .collect();
         ProxyConfig {
             listeners: draft.listeners,
+            stream_timeouts,
             upstreams: draft.upstreams,
             routes: Arc::new(routes),
             streams: StreamRoutes::new(draft.streams),
             forwarding: draft.forwarding,
             via: draft.via,
+            access_log: draft.access_log,
         }
     }
 

@@ -182,6 +182,9 @@ impl Check<'_> {
         route.response_headers = self.edits(entry, "responseHeaders");
         route.limits = self.limits_of(entry, draft.limits);
         route.timeouts = self.timeouts_of(entry, draft.timeouts);
+        route.log = entry
+            .boolean("accessLog", &mut self.findings)
+            .unwrap_or(true);
         route.compress = entry
             .boolean("compress", &mut self.findings)
             .unwrap_or(false);
