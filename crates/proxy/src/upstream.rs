@@ -366,7 +366,10 @@ impl Upstream {
             match known.http2.room(keep, clock.coarse()) {
                 Room::Stream(stream) => return Ok(Lease::http2(stream)),
                 Room::Open(opening) => break opening,
-                Room::Full => changed.await,
+                // That a server allows more than at first is no change that anybody tells.
+                Room::Full => {
+                    let _ = tokio::time::timeout(LOOK, changed).await;
+                }
             }
         };
         metrics.proxy_upstream_connects_total.add_one();
@@ -538,6 +541,9 @@ async fn start_tls(
         .await
         .map_err(|error| io::Error::other(error.to_string()))
 }
+
+/// How often it is looked whether a server allows more streams.
+const LOOK: Duration = Duration::from_millis(20);
 
 fn proxy_header(version: ProxyVersion, visitor: Option<(SocketAddr, SocketAddr)>) -> Vec<u8> {
     let mut out = Vec::new();

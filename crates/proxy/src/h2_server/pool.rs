@@ -140,6 +140,8 @@ impl Pool {
         let mut builder = Builder::new();
         builder
             .enable_push(false)
+            // Until the server has said how many it allows.
+            .initial_max_send_streams(1)
             .initial_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
             .max_send_buffer_size(SEND_BUFFER)

@@ -32,8 +32,9 @@ pub(super) struct Bridge {
 /// The end on the link's thread. Dropped without [`FarEnd::carry`], it is as if the link were lost.
 #[derive(Debug)]
 pub struct FarEnd {
-    pipe: DuplexStream,
+    // Dropped first: the reason has to be there when the pipe is closed.
     ended: Ended,
+    pipe: DuplexStream,
 }
 
 #[derive(Debug, Default)]

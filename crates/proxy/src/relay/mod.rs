@@ -6,6 +6,8 @@
 mod bridge;
 mod pool;
 mod stream;
+#[cfg(test)]
+mod tests;
 
 use std::{any::Any, fmt, future::Future, net::IpAddr, net::SocketAddr, pin::Pin, sync::Arc};
 

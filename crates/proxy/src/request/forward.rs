@@ -8,7 +8,7 @@ use route::{Outcome, PickRequest, Report as Health, Route, ServerIndex, ToUpstre
 
 use super::{
     Context, FieldView, Next, Refusal,
-    attempt::Done,
+    attempt::{Done, Why},
     relayed::{self, Relayed},
 };
 use crate::{
@@ -27,6 +27,12 @@ pub(super) struct Forward<'a> {
     /// A stand-in, where a relayed service is the target.
     pub(super) upstream: &'a Rc<Upstream>,
     pub(super) relayed: Option<Relayed>,
+}
+
+/// Why the attempt before this one failed.
+enum Last {
+    NoConnection(ServerIndex, NoConnection),
+    Unanswered(ServerIndex, Why),
 }
 
 impl Forward<'_> {
@@ -60,7 +66,8 @@ impl Forward<'_> {
         loop {
             let Some(picked) = self.pick(work, tried) else {
                 let refusal = match &failed {
-                    Some((server, failed)) => self.no_connection(*server, failed),
+                    Some(Last::NoConnection(server, failed)) => self.no_connection(*server, failed),
+                    Some(Last::Unanswered(server, why)) => self.unanswered(*server, *why),
                     None => {
                         worker.metrics.proxy_unavailable_total.add_one();
                         Refusal::unavailable("No server of this service is available now.")
@@ -81,7 +88,7 @@ impl Forward<'_> {
                         picked.finish(now, Outcome::Failed);
                         tried.insert(server);
                         if self.may_retry(&mut retries) {
-                            failed = Some((server, error));
+                            failed = Some(Last::NoConnection(server, error));
                             continue;
                         }
                         let refusal = self.no_connection(server, &error);
@@ -113,12 +120,10 @@ impl Forward<'_> {
                 && (repeatable || why.unprocessed)
                 && self.may_retry(&mut retries)
             {
+                failed = Some(Last::Unanswered(server, why));
                 continue;
             }
-            worker.metrics.proxy_upstream_broken_total.add_one();
-            let text = "The server behind this proxy closed the connection without an answer.";
-            let (status, text) = self.words(why.reason).unwrap_or((502, text));
-            let refusal = Refusal::failed(Phase::Answer, status, text, self.server_name(server));
+            let refusal = self.unanswered(server, why);
             return self.refuse(connection, work, turn, refusal).await;
         }
     }
@@ -247,6 +252,15 @@ impl Forward<'_> {
         refusal: Refusal<'_>,
     ) -> Next {
         self.context.refuse(connection, work, turn, refusal).await
+    }
+
+    /// The connection ended before an answer.
+    fn unanswered(&self, server: ServerIndex, why: Why) -> Refusal<'_> {
+        let metrics = &self.context.worker.metrics;
+        metrics.proxy_upstream_broken_total.add_one();
+        let text = "The server behind this proxy closed the connection without an answer.";
+        let (status, text) = self.words(why.reason).unwrap_or((502, text));
+        Refusal::failed(Phase::Answer, status, text, self.server_name(server))
     }
 
     fn no_connection(&self, server: ServerIndex, failed: &NoConnection) -> Refusal<'_> {

@@ -44,7 +44,7 @@ pub(crate) async fn visit(worker: Rc<Worker>, arrival: Arrival) {
             carry(worker, visit, service).await;
         }
         Understood::Requests(visit, listener, service) => {
-            by_requests(worker, visit, listener, service).await;
+            Box::pin(by_requests(worker, visit, listener, service)).await;
         }
         Understood::Status(visit) => {
             Box::pin(inprocess::status(&worker.server, visit)).await;
