@@ -8,6 +8,7 @@ use std::{
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
+        mpsc,
     },
     time::{Duration, Instant},
 };
@@ -265,7 +266,15 @@ impl Proxy {
     pub fn reload(&self, site: Site) {
         let site: SharedSite = Arc::new(site);
         self.core.shared.site.store(Arc::clone(&site));
-        self.on_each(move |worker| worker.set_site(Arc::clone(&site)));
+        let (taken, all) = mpsc::channel();
+        self.on_each(move |worker| {
+            worker.set_site(Arc::clone(&site));
+            let _ = taken.send(());
+        });
+        // Whoever is told that it was done must find it done; a thread that is busy for longer takes it later.
+        let until = Instant::now() + TAKEN;
+        let left = || until.saturating_duration_since(Instant::now());
+        while all.recv_timeout(left()).is_ok() {}
     }
 
     /// Opens the access log again by its name, after it was renamed.
@@ -406,6 +415,8 @@ async fn accept(door: Door, socket: std::net::TcpListener, stop: Shutdown) {
     }
 }
 
+/// For the threads to take another site.
+const TAKEN: Duration = Duration::from_secs(2);
 const POLL: Duration = Duration::from_millis(10);
 /// What closing threads may take.
 const LAST_WORDS: Duration = Duration::from_secs(2);

@@ -10,6 +10,7 @@ mod lossy;
 mod names;
 mod ports;
 mod requests;
+mod section;
 mod speed;
 mod streams;
 mod tls;

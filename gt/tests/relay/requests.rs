@@ -359,6 +359,41 @@ fn a_limited_client_gets_its_speed(transport: Transport) {
     assert!((3.9..6.0).contains(&up), "{up} s for 4 KiB up");
 }
 
+/// Each client has one link and so one thread of the server: what the others' visitors want of it passes between threads.
+#[test]
+fn one_connection_reaches_the_services_of_several_clients() {
+    let users: Vec<String> = (0..6).map(|n| format!("user{n}")).collect();
+    let mut server = ServerSpec::new().option("workers", 2);
+    for user in &users {
+        server = server.user_with(user, "connections: 1");
+    }
+    let server = server.start();
+    let service = Service::http(|exchange| {
+        let host = exchange.header("host").unwrap_or_default().to_owned();
+        let (length, digest) = exchange.digest()?;
+        exchange.respond(200, format!("{host} {length} {digest}"))
+    });
+    let _clients: Vec<_> = users
+        .iter()
+        .map(|user| {
+            server
+                .client(Transport::Tcp, user)
+                .service(service.url("http"), "mode: http")
+                .start_up()
+        })
+        .collect();
+    let body = Pattern::new(3).bytes(300_000);
+    let digest = Sha256::of_pattern(3, 300_000);
+    for first in 0..users.len() {
+        let mut visitor = HttpConn::new(http::connect(server.http()).expect("a connection"));
+        for n in 0..12 {
+            let host = format!("{}.test", users[(first + n) % users.len()]);
+            let answer = visitor.post(&host, "/", &body).expect("an answer");
+            assert_eq!(answer.text(), format!("{host} 300000 {digest}"));
+        }
+    }
+}
+
 #[test]
 fn http2_is_spoken_where_requests_are_looked_at() {
     let (by_request, by_stream) = (Service::text("by request"), Service::text("by stream"));
