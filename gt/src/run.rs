@@ -26,11 +26,6 @@ pub(crate) enum RunError {
     /// What a proxy's configuration names cannot be used.
     #[error("the proxy cannot start: {0}")]
     Configured(#[from] proxy::ConfiguredError),
-    /// A server's own proxy section is checked and not run.
-    #[error(
-        "a `proxy` section in a server's file is not run yet: give it a file of its own, with `type: proxy`"
-    )]
-    ProxyInServer,
     /// Signals cannot be received.
     #[error("signals cannot be received: {0}")]
     Signals(io::Error),
@@ -51,10 +46,6 @@ pub(crate) fn run(configurations: Vec<Checked>) -> Result<(), RunError> {
     for configuration in configurations {
         let listener = api_listener(&configuration);
         let one = match configuration {
-            // Better not to start than to leave out what the file asks for.
-            Checked::Server(server) if server.proxy.is_some() => {
-                return Err(RunError::ProxyInServer);
-            }
             Checked::Proxy(proxy) => Running::Proxy(proxy::Proxy::start(proxy_options(&proxy)?)?),
             Checked::Server(server) => Running::Server(Server::start(*server)?),
             Checked::Client(client) => Running::Client(Client::start(*client)?),
@@ -164,8 +155,8 @@ pub(crate) fn describe(configuration: &Checked) -> String {
 fn describe_proxy(proxy: &config::ProxyConfig) -> String {
     let listeners = proxy.listeners.iter().map(|listener| {
         let protocol = match listener.protocol {
-            ListenerProtocol::Http { .. } => "http",
-            ListenerProtocol::Https { .. } => "https",
+            ListenerProtocol::Http { .. } | ListenerProtocol::OfServer { tls: false } => "http",
+            ListenerProtocol::Https { .. } | ListenerProtocol::OfServer { tls: true } => "https",
             ListenerProtocol::Tcp => "tcp",
             ListenerProtocol::Tls => "tls",
         };

@@ -97,9 +97,6 @@ impl<'a> Worker<'a> {
     ) -> Result<Self, RunError> {
         let listener = api_listener(&checked);
         let (running, source) = match checked {
-            Checked::Server(config) if config.proxy.is_some() => {
-                return Err(RunError::ProxyInServer);
-            }
             Checked::Server(config) => {
                 let server = Server::prepare(*config, Arc::new(supervised.clone()))?;
                 let source = Source::Server(server.observer());
@@ -267,8 +264,10 @@ impl<'a> Worker<'a> {
 
     fn reopen_logs(&self) {
         log::reopen();
-        if let Running::Proxy(proxy, _) = &self.running {
-            proxy.reopen_logs();
+        match &self.running {
+            Running::Proxy(proxy, _) => proxy.reopen_logs(),
+            Running::Server(server) => server.reopen_logs(),
+            Running::Client(..) => {}
         }
     }
 

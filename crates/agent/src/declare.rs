@@ -1,9 +1,16 @@
 //! The configured services in the words of the protocol, and what a server's answer means to a person.
 
-use std::sync::Arc;
+use std::{
+    hash::{DefaultHasher, Hash, Hasher},
+    sync::Arc,
+};
 
 use config::{Local, Remote, Service};
-use tunnel::{Cidr, HostName, HostPrefix, InvalidValue, Name, ServiceDecl, ServiceId, ServiceKind};
+use tunnel::{
+    Cidr, HostName, HostPrefix, HttpMode, InvalidValue, Name, ServiceDecl, ServiceId, ServiceKind,
+};
+
+use crate::local::authority;
 
 /// The services at one time, with the ids that servers know them by.
 #[derive(Debug, Default)]
@@ -97,8 +104,22 @@ fn declaration(service: &Service, id: ServiceId) -> Result<ServiceDecl, InvalidV
         deny: nets(&service.deny)?,
         load_balance: service.load_balance.as_deref().map(Name::new),
         bandwidth: service.bandwidth.map(std::num::NonZeroU64::get),
+        http: service.http_mode.then(|| http_mode(service)),
         ..ServiceDecl::new(id, kind)
     })
+}
+
+fn http_mode(service: &Service) -> HttpMode {
+    let mut behind = DefaultHasher::new();
+    // Whatever differs, streams to what was there before are not to be used for what is there now.
+    format!("{service:?}").hash(&mut behind);
+    HttpMode {
+        behind: behind.finish() as u32,
+        one_visitor: service.proxy_protocol.is_some(),
+        host: service
+            .use_local_as_http_host
+            .then(|| authority(&service.local).into()),
+    }
 }
 
 /// A server's endpoint as a visitor would write it. The server does not know under which name it is reached: `*` and unspecified

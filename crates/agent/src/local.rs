@@ -136,7 +136,9 @@ async fn prepare(
     stream: Stream,
     mut socket: net::Stream,
 ) -> io::Result<(Stream, net::Stream)> {
-    if !service.use_local_as_http_host || header.protocol != StreamProtocol::Http1 {
+    // In HTTP mode the server writes it, into every request.
+    let here = service.use_local_as_http_host && !service.http_mode;
+    if !here || header.protocol != StreamProtocol::Http1 {
         return Ok((stream, socket));
     }
     let (stream, head) = rewrite_host(stream, &authority(&service.local)).await?;
@@ -146,7 +148,7 @@ async fn prepare(
 }
 
 /// The local address as it would stand in a Host header.
-fn authority(local: &Local) -> String {
+pub(crate) fn authority(local: &Local) -> String {
     let (host, port, usual) = match local {
         Local::Http { host, port } => (host, *port, 80),
         Local::Https { host, port } => (host, *port, 443),

@@ -188,7 +188,7 @@ impl CommandLine {
         findings: &mut Findings,
     ) {
         let in_files_only = matches!(option.kind, Kind::Section(_) | Kind::Named(_))
-            || option.status == Status::NeedsHttpMode;
+            || option.status == Status::NotYet;
         if in_files_only && option.status == Status::Built {
             findings.problem(
                 Problem::new(&place, format!("`{typed}` can be given in a file only"))

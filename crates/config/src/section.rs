@@ -90,12 +90,12 @@ impl Section {
                     );
                 }
             }
-            Status::NeedsHttpMode => findings.problem(
+            Status::NotYet => findings.problem(
                 Problem::new(
                     place,
-                    format!("`{typed}` needs HTTP mode, which is not in this build"),
+                    format!("`{typed}` is not in this build"),
                 )
-                .help("take it out; the service then works in stream mode"),
+                .help("take it out; a `proxy` section of the server has the same for a route with `service`"),
             ),
         }
     }

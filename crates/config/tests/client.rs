@@ -315,21 +315,34 @@ fn an_id_that_is_no_host_label_needs_a_prefix() {
 }
 
 #[test]
-fn options_that_need_http_mode_are_refused() {
+fn options_that_this_build_lacks_are_refused() {
     for option in [
-        "mode: http",
         "headers: {set: {a: b}}",
         "basicAuth: x",
         "healthCheck: {path: /}",
     ] {
         refused(
             World::default().client(&with_services(&format!("{{local: 'http://h', {option}}}"))),
-            &["needs HTTP mode, which is not in this build"],
+            &["is not in this build"],
         );
     }
-    World::default()
-        .client(&with_services("{local: 'http://h', mode: stream}"))
-        .expect("stream mode is what this build has");
+}
+
+#[test]
+fn a_service_is_in_stream_mode_unless_it_asks_for_http() {
+    let mode = |service: &str| {
+        let client = World::default().client(&with_services(service));
+        let client = client.expect("it loads");
+        (client.services[0].http_mode, client.warnings.len())
+    };
+    assert_eq!(mode("{local: 'http://h'}"), (false, 0));
+    assert_eq!(mode("{local: 'http://h', mode: stream}"), (false, 0));
+    assert_eq!(mode("{local: 'http://h', mode: http}"), (true, 0));
+    assert_eq!(mode("{local: 'unix:/run/s', mode: http}"), (true, 0));
+    assert_eq!(
+        mode("{local: 'tcp://h:1', remoteTCPPort: 1, mode: http}"),
+        (false, 1)
+    );
 }
 
 #[test]

@@ -527,7 +527,7 @@ fn rendered(table: &Table) -> String {
         let status = match option.status {
             Status::Built => "",
             Status::Ignored => " **Not in this build: ignored with a warning.**",
-            Status::NeedsHttpMode => " **Needs HTTP mode, not in this build: an error.**",
+            Status::NotYet => " **Not in this build: an error.**",
         };
         let cell = |text: String| text.replace('|', "\\|");
         text.push_str(&format!(

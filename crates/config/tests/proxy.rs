@@ -456,12 +456,50 @@ fn a_server_may_have_a_proxy_section_with_its_services_behind_it() {
         matches!(&proxy.routes.iter().nth(1).unwrap().action, Action::Service(name) if &*name.0 == "blog")
     );
     refused(
-        world().server(&text.replace("addr: 81", "addr: 80")),
-        &["`0.0.0.0:80` and `addr` of the server are the same address"],
+        world().server(&text.replace("addr: 80,", "addr: 80, apiAddr: '0.0.0.0:81',")),
+        &["`0.0.0.0:81` and `apiAddr` of the server are the same address"],
     );
     refused(
         world().proxy("proxy: {listeners: {addr: 81}, routes: {service: blog}}"),
         &["a relay service needs a server"],
+    );
+}
+
+#[test]
+fn a_listener_may_stand_on_an_address_of_its_server() {
+    let text = |listener: &str| {
+        format!(
+            "options: {{addr: 80, tlsAddr: 443, certFile: cert.pem, keyFile: key.pem, id: a, secret: s}}\n\
+             proxy: {{listeners: [{listener}], routes: [{{to: 'h:1'}}]}}"
+        )
+    };
+    let protocol = |listener: &str| {
+        let server = world().server(&text(listener)).unwrap();
+        server.proxy.unwrap().listeners.remove(0).protocol
+    };
+    assert!(matches!(
+        protocol("{addr: 80}"),
+        ListenerProtocol::OfServer { tls: false }
+    ));
+    assert!(matches!(
+        protocol("{addr: 443, protocol: https}"),
+        ListenerProtocol::OfServer { tls: true }
+    ));
+    assert!(matches!(
+        protocol("{addr: 81}"),
+        ListenerProtocol::Http { .. }
+    ));
+    refused(
+        world().server(&text("{addr: 443, certFile: cert.pem, keyFile: key.pem}")),
+        &["`certFile` on the address of `tlsAddr`, which is the server's"],
+    );
+    refused(
+        world().server(&text("{addr: 80, protocol: tcp}")),
+        &["`protocol: tcp` on the address of `addr`"],
+    );
+    refused(
+        world().server(&text("{addr: 80}, {addr: 80, name: again}")),
+        &["are the same address"],
     );
 }
 

@@ -34,6 +34,6 @@ pub use handshake::{Accepting, HandshakeFailure, connect};
 pub use join::{Join, JoinOptions};
 pub use link::{Driver, Handler, Link, LinkOptions};
 pub use mux::Side;
-pub use pace::{Pacer, Traffic};
+pub use pace::{Pace, Pacer, Traffic};
 pub use stream::Stream;
 pub use transport::Transport;

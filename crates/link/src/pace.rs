@@ -100,16 +100,18 @@ impl Pacer {
     }
 }
 
-/// One direction of one stream under a [`Pacer`].
+/// One direction of one stream under a [`Pacer`]: ask for an allowance, move at most that much, then settle.
 #[derive(Debug)]
-pub(crate) struct Pace {
+pub struct Pace {
     pacer: Arc<Pacer>,
     granted: usize,
     sleep: Option<Pin<Box<Sleep>>>,
 }
 
 impl Pace {
-    pub(crate) fn new(pacer: Arc<Pacer>) -> Self {
+    /// A direction that has moved nothing yet.
+    #[must_use]
+    pub fn new(pacer: Arc<Pacer>) -> Self {
         Self {
             pacer,
             granted: 0,
@@ -118,7 +120,7 @@ impl Pace {
     }
 
     /// How many bytes may pass now.
-    pub(crate) fn poll_allowance(&mut self, cx: &mut Context<'_>) -> Poll<usize> {
+    pub fn poll_allowance(&mut self, cx: &mut Context<'_>) -> Poll<usize> {
         if self.granted == 0 {
             self.granted = self.pacer.portion();
             let at = self.pacer.reserve(self.granted);
@@ -132,7 +134,7 @@ impl Pace {
     }
 
     /// `bytes` of the allowance were used and there are no more to move now: the rest goes back.
-    pub(crate) fn settle(&mut self, bytes: usize) {
+    pub fn settle(&mut self, bytes: usize) {
         if self.sleep.is_none() {
             self.pacer.refund(self.granted.saturating_sub(bytes));
             self.granted = 0;

@@ -36,6 +36,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         breaker: BreakerSpec::default(),
         retry: RetryBudgetSpec::default(),
         keep_alive: KeepAlive::default(),
+        protocol: proxy::ServerProtocol::default(),
     };
     let proxy = Proxy::start(Options {
         workers: std::env::var("WORKERS").ok().and_then(|n| n.parse().ok()),

@@ -9,7 +9,7 @@ use tokio::{
     sync::Notify,
 };
 
-use crate::{proxy::current, site::Check, upstream::Upstream, worker::Worker};
+use crate::{site::Check, upstream::Upstream, worker::Worker};
 
 /// Runs for as long as the worker does. Sites come and go; each round looks at the one that is served.
 pub(crate) async fn run(worker: Rc<Worker>, peers: Vec<WorkerHandle>) {
@@ -74,7 +74,7 @@ async fn check(
         upstream.apply(Some(change), now);
         for peer in peers.iter().filter(|peer| peer.index() != 0) {
             let _ = peer.spawn(move || async move {
-                if let Some(worker) = current() {
+                if let Some(worker) = Worker::current() {
                     let local = worker.local();
                     if let Some((_, upstream)) = local.upstreams().find(|(at, _)| *at == index) {
                         upstream.health.borrow_mut().set_checked(server, up);
@@ -91,13 +91,15 @@ async fn ask(
     server: ServerIndex,
     patience: Duration,
 ) -> bool {
+    let (clock, metrics) = (&worker.clock, &worker.metrics);
+    let Check::Http { path, host, status } = &upstream.spec().check else {
+        let opened = upstream.connect_to_check(server, patience, clock, metrics);
+        return opened.await.is_ok();
+    };
     let opened = upstream
-        .connect_to_check(server, patience, &worker.clock, &worker.metrics)
+        .connect_to_check(server, patience, clock, metrics)
         .await;
     let Ok(mut lease) = opened else { return false };
-    let Check::Http { path, host, status } = &upstream.spec().check else {
-        return true;
-    };
     let host = if host.is_empty() {
         &upstream.server(server).authority
     } else {

@@ -14,7 +14,8 @@ use crate::{
     log::{AccessLogSpec, Format},
     proxy::{Listener, Options},
     site::{
-        Address, Check, KeepAlive, ProxyVersion, Site, StreamTimes, UpstreamServer, UpstreamSpec,
+        Address, Check, KeepAlive, ProxyVersion, RelaySpec, ServerProtocol, Site, StreamTimes,
+        UpstreamServer, UpstreamSpec,
     },
 };
 
@@ -68,12 +69,6 @@ pub fn options(config: &ProxyConfig, workers: Option<usize>) -> Result<Options, 
 /// # Errors
 /// [`ConfiguredError`].
 pub fn site(config: &ProxyConfig) -> Result<Site, ConfiguredError> {
-    for route in config.routes.iter() {
-        let place = || format!("route {}", route.name);
-        if let route::Action::Service(_) = &route.action {
-            return Err(unsupported(place(), "a relayed service as a target"));
-        }
-    }
     let upstreams = config
         .upstreams
         .iter()
@@ -91,6 +86,7 @@ pub fn site(config: &ProxyConfig) -> Result<Site, ConfiguredError> {
         forwarding: config.forwarding.clone(),
         client_certificates: config.listeners.iter().any(asks_for_certificates),
         via: config.via,
+        relay: RelaySpec::default(),
     })
 }
 
@@ -108,6 +104,7 @@ fn asks_for_certificates(listener: &config::ProxyListener) -> bool {
 fn listener(listener: &config::ProxyListener) -> Result<Listener, ConfiguredError> {
     let protocol = match &listener.protocol {
         ListenerProtocol::Http { http2 } => Protocol::Http { http2: *http2 },
+        ListenerProtocol::OfServer { .. } => Protocol::OfServer,
         ListenerProtocol::Tcp => Protocol::Tcp,
         ListenerProtocol::Tls => Protocol::Tls,
         ListenerProtocol::Https { http2, tls, .. } => {
@@ -149,9 +146,19 @@ fn listener(listener: &config::ProxyListener) -> Result<Listener, ConfiguredErro
 
 fn upstream(one: &config::Upstream) -> Result<UpstreamSpec, ConfiguredError> {
     let place = || format!("upstream {}", one.name);
-    if one.protocol != UpstreamProtocol::Http1 {
-        return Err(unsupported(place(), "HTTP/2 to servers"));
+    let protocol = match one.protocol {
+        UpstreamProtocol::Http1 => ServerProtocol::Http1,
+        UpstreamProtocol::H2c | UpstreamProtocol::H2 => ServerProtocol::Http2,
+        UpstreamProtocol::Auto => ServerProtocol::Agreed,
+    };
+    if protocol != ServerProtocol::Http1 && one.proxy_protocol.is_some() {
+        return Err(unsupported(place(), "a PROXY header before HTTP/2"));
     }
+    let alpn: &[&[u8]] = match protocol {
+        ServerProtocol::Http1 => &[],
+        ServerProtocol::Http2 => &[b"h2"],
+        ServerProtocol::Agreed => &[b"h2", b"http/1.1"],
+    };
     let connector = match &one.tls {
         None => None,
         Some(tls) => Some(TlsConnector::new(&TlsClientOptions {
@@ -164,6 +171,7 @@ fn upstream(one: &config::Upstream) -> Result<UpstreamSpec, ConfiguredError> {
                 Some(own) => Some(net::tls::load_certificates(&own.cert_file, &own.key_file)?),
                 None => None,
             },
+            alpn: alpn.iter().map(|name| name.to_vec()).collect(),
             ..TlsClientOptions::default()
         })?),
     };
@@ -244,6 +252,7 @@ fn upstream(one: &config::Upstream) -> Result<UpstreamSpec, ConfiguredError> {
             max_requests: one.keep_alive.requests,
             ..KeepAlive::default()
         },
+        protocol,
     })
 }
 

@@ -1,4 +1,4 @@
-//! A byte stream as the exchange sees it: a socket with whatever lies over it, or a stream of HTTP/2 or 3.
+//! A byte stream as the exchange sees it: a socket with whatever lies over it, a stream of HTTP/2 or 3, or one of a relay's link.
 
 use std::{
     io::{self, IoSlice},
@@ -8,7 +8,11 @@ use std::{
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::{h2::H2Stream, h3::H3Stream, pipeline::PipedStream};
+use tunnel::ResetReason;
+
+use crate::{
+    h2::H2Stream, h2_server::ServerStream, h3::H3Stream, pipeline::PipedStream, relay::RelayStream,
+};
 
 /// One end of an exchange.
 #[derive(Debug)]
@@ -21,15 +25,19 @@ pub(crate) enum Conn {
     H3(Box<H3Stream>),
     /// A request's place on a connection to a server that it shares with others.
     Piped(PipedStream),
+    /// A stream to a relayed service.
+    Relay(Box<RelayStream>),
+    /// A request to a server that speaks HTTP/2, in HTTP/1.1's words.
+    H2Server(Box<ServerStream>),
 }
 
 impl Conn {
-    /// Waits until a read has something to say, without holding a buffer meanwhile. Streams of HTTP/2 and 3 cannot tell: they are always "ready".
+    /// Waits until a read has something to say, without holding a buffer meanwhile. Most streams cannot tell: they are always "ready".
     pub(crate) fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Socket(socket) => socket.poll_readable(cx),
-            Self::H2(_) | Self::H3(_) => Poll::Ready(Ok(())),
             Self::Piped(stream) => stream.poll_readable(cx),
+            Self::H2(_) | Self::H3(_) | Self::Relay(_) | Self::H2Server(_) => Poll::Ready(Ok(())),
         }
     }
 
@@ -37,9 +45,27 @@ impl Conn {
     pub(crate) fn needs_flush(&self) -> bool {
         match self {
             Self::Socket(socket) => socket.needs_flush(),
-            Self::H2(_) | Self::Piped(_) => false,
+            Self::H2(_) | Self::Piped(_) | Self::Relay(_) | Self::H2Server(_) => false,
             Self::H3(stream) => stream.needs_flush(),
         }
+    }
+
+    /// Why a relayed service's client gave the stream up, if it did.
+    pub(crate) fn refusal(&self) -> Option<ResetReason> {
+        match self {
+            Self::Relay(stream) => stream.refusal(),
+            _ => None,
+        }
+    }
+
+    /// Whether a server has said that it has not looked at the request.
+    pub(crate) fn is_unprocessed(&self) -> bool {
+        matches!(self, Self::H2Server(stream) if stream.is_unprocessed())
+    }
+
+    /// Whether a server is spoken to in HTTP/2.
+    pub(crate) fn is_http2(&self) -> bool {
+        matches!(self, Self::H2Server(_))
     }
 
     /// Ends it as a reset: what was sent may be incomplete, and the peer must know.
@@ -50,6 +76,8 @@ impl Conn {
             Self::H3(stream) => stream.abort(),
             // Others are on its connection: whoever drops it is no longer answered, no more.
             Self::Piped(_) => {}
+            Self::Relay(stream) => stream.abort(),
+            Self::H2Server(stream) => stream.abort(),
         }
     }
 }
@@ -65,6 +93,8 @@ impl AsyncRead for Conn {
             Self::H2(stream) => stream.poll_read(cx, buffer),
             Self::H3(stream) => stream.poll_read(cx, buffer),
             Self::Piped(stream) => stream.poll_read(cx, buffer),
+            Self::Relay(stream) => Pin::new(stream).poll_read(cx, buffer),
+            Self::H2Server(stream) => stream.poll_read(cx, buffer),
         }
     }
 }
@@ -83,6 +113,8 @@ impl AsyncWrite for Conn {
             }
             Self::H3(stream) => stream.poll_write(cx, bytes),
             Self::Piped(stream) => stream.poll_write(bytes),
+            Self::Relay(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Self::H2Server(stream) => stream.poll_write(cx, bytes),
         }
     }
 
@@ -93,7 +125,7 @@ impl AsyncWrite for Conn {
     ) -> Poll<io::Result<usize>> {
         match &mut *self {
             Self::Socket(socket) => Pin::new(socket).poll_write_vectored(cx, parts),
-            Self::H2(_) | Self::H3(_) | Self::Piped(_) => {
+            Self::H2(_) | Self::H3(_) | Self::Piped(_) | Self::Relay(_) | Self::H2Server(_) => {
                 let part = parts.iter().find(|part| !part.is_empty());
                 self.poll_write(cx, part.map_or(&[], |part| part))
             }
@@ -103,8 +135,9 @@ impl AsyncWrite for Conn {
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut *self {
             Self::Socket(socket) => Pin::new(socket).poll_flush(cx),
-            Self::H2(_) | Self::Piped(_) => Poll::Ready(Ok(())),
+            Self::H2(_) | Self::Piped(_) | Self::H2Server(_) => Poll::Ready(Ok(())),
             Self::H3(stream) => stream.poll_flush(cx),
+            Self::Relay(stream) => Pin::new(stream).poll_flush(cx),
         }
     }
 
@@ -114,6 +147,8 @@ impl AsyncWrite for Conn {
             Self::H2(stream) => stream.poll_shutdown(),
             Self::H3(stream) => stream.poll_shutdown(cx),
             Self::Piped(_) => Poll::Ready(Ok(())),
+            Self::Relay(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::H2Server(_) => Poll::Ready(Ok(())),
         }
     }
 }

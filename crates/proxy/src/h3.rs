@@ -26,7 +26,7 @@ use tokio::io::ReadBuf;
 use crate::{
     conn::Conn,
     ingress::{Door, Open},
-    visitor::{self, About},
+    visitor::{self, About, Entry},
     words::{Reading, UNLIMITED, awaiting, chunk, field, invalid, translate, write_head},
     worker::Worker,
 };
@@ -85,6 +85,7 @@ async fn serve(worker: Rc<Worker>, door: Rc<Door>, incoming: quic::Incoming) {
                     scheme: Scheme::Https,
                     listener: door.index,
                     http3: None,
+                    entry: Entry::Proxy,
                     certificate: certificate.clone(),
                 };
                 tokio::task::spawn_local(async move {

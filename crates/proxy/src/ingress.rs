@@ -7,7 +7,12 @@ use route::{IpSet, Scheme};
 use sniff::proxy::{HeaderSniffer, Limits};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::{conn::Conn, streams, visitor, visitor::About, worker::Worker};
+use crate::{
+    conn::Conn,
+    streams, visitor,
+    visitor::{About, Entry},
+    worker::Worker,
+};
 
 /// What a listener speaks.
 #[derive(Clone, Debug)]
@@ -23,6 +28,8 @@ pub enum Protocol {
     Tcp,
     /// TLS that goes on as it is, routed by its server name.
     Tls,
+    /// HTTP that a server has accepted and brings here: see [`Doorway`](crate::Doorway).
+    OfServer,
 }
 
 /// What is done with the connections of one listener.
@@ -56,6 +63,7 @@ pub(crate) async fn visit(
         listener: door.index,
         certificate: None,
         http3: door.http3.then(|| door.address.port()),
+        entry: Entry::Proxy,
     };
     let Some(stream) = begin(&worker, &door, stream, &mut about).await else {
         return;
@@ -65,17 +73,27 @@ pub(crate) async fn visit(
             let wants_name = matches!(door.protocol, Protocol::Tls);
             Box::pin(streams::carry(&worker, stream, &about, wants_name)).await;
         }
-        Protocol::Http { .. } | Protocol::Https(_) => {
-            if stream.alpn() == Some(b"h2") {
-                return Box::pin(crate::h2::serve(worker.clone(), stream, about)).await;
-            }
-            if let Some((stream, first)) =
-                visitor::serve(&worker, Conn::Socket(stream), &about).await
-            {
-                let stream = stream.with_prefix(first);
-                Box::pin(crate::h2::serve(worker.clone(), stream, about)).await;
-            }
+        Protocol::Http { .. } | Protocol::Https(_) | Protocol::OfServer => {
+            requests(&worker, stream, about).await;
         }
+    }
+}
+
+/// Serves a connection that a server has accepted.
+pub(crate) async fn visit_of_server(worker: Rc<Worker>, stream: net::Stream, about: About) {
+    worker.metrics.proxy_visitors_total.add_one();
+    worker.metrics.proxy_visitors_open.up();
+    let _open = Open(&worker);
+    requests(&worker, stream, about).await;
+}
+
+async fn requests(worker: &Rc<Worker>, stream: net::Stream, about: About) {
+    if stream.alpn() == Some(b"h2") {
+        return Box::pin(crate::h2::serve(worker.clone(), stream, about)).await;
+    }
+    if let Some((stream, first)) = visitor::serve(worker, Conn::Socket(stream), &about).await {
+        let stream = stream.with_prefix(first);
+        Box::pin(crate::h2::serve(worker.clone(), stream, about)).await;
     }
 }
 

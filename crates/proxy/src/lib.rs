@@ -19,16 +19,19 @@ mod clock;
 mod compress;
 mod configured;
 mod conn;
+mod doorway;
 mod exchange;
 mod files;
 mod flow;
 mod h2;
+mod h2_server;
 mod h3;
 mod ingress;
 mod log;
 mod metrics;
 mod pipeline;
 mod proxy;
+mod relay;
 mod request;
 mod site;
 mod streams;
@@ -40,11 +43,17 @@ mod work;
 mod worker;
 
 pub use configured::{ConfiguredError, options, same_listeners, site};
+pub use doorway::{Arrival, Doorway};
 pub use ingress::Protocol;
 pub use log::{AccessLogSpec, Format as LogFormat};
 pub use metrics::{Counter, Gauge, Metrics};
 pub use proxy::{Listener, Observer, Options, Proxy, StartError};
-pub use site::{
-    Address, Check, KeepAlive, ProxyVersion, Site, StickyCookie, StreamTimes, UpstreamServer,
-    UpstreamSpec,
+pub use relay::{
+    FarEnd, Found, LocalFuture, NoStream, Page, Relay, RelayService, RelayStream, Tag, Visit,
+    Wanted,
 };
+pub use site::{
+    Address, Check, KeepAlive, ProxyVersion, RelaySpec, ServerProtocol, Site, StickyCookie,
+    StreamTimes, UpstreamServer, UpstreamSpec,
+};
+pub use visitor::Entry;

@@ -1,7 +1,6 @@
 //! Starts and stops a proxy: workers, listeners, and the site that they serve.
 
 use std::{
-    cell::RefCell,
     io,
     net::SocketAddr,
     path::PathBuf,
@@ -12,19 +11,22 @@ use std::{
             AtomicU64,
             Ordering::{Relaxed, SeqCst},
         },
+        mpsc,
     },
     time::{Duration, Instant},
 };
 
-use net::{Acceptor, ListenSource, OwnSockets, Shutdown, Workers, tls::TlsAcceptor};
+use net::{Acceptor, ListenSource, OwnSockets, Shutdown, WorkerHandle, Workers, tls::TlsAcceptor};
 use route::IpSet;
 
 use crate::{
-    aside::Aside,
-    checks, h3,
+    checks,
+    doorway::Doorway,
+    h3,
     ingress::{self, Door, Protocol},
     log::{AccessLog, AccessLogSpec},
     metrics::Metrics,
+    relay::Relay,
     site::{SharedSite, Site},
     worker::Worker,
 };
@@ -90,7 +92,10 @@ pub enum StartError {
 /// A running proxy. Dropping it ends it at once; [`Proxy::stop`] ends it in order.
 #[derive(Debug)]
 pub struct Proxy {
-    workers: Workers,
+    /// `None` where it works on the threads of a server.
+    threads: Option<Workers>,
+    workers: Vec<WorkerHandle>,
+    core: Doorway,
     metrics: Vec<Arc<Metrics>>,
     stopping: Shutdown,
     /// Accept loops that run.
@@ -156,10 +161,6 @@ impl Observer {
     }
 }
 
-thread_local! {
-    static CURRENT: RefCell<Option<Rc<Worker>>> = const { RefCell::new(None) };
-}
-
 impl Proxy {
     /// Listens on everything, or on nothing: after an error no socket is left open.
     ///
@@ -180,77 +181,85 @@ impl Proxy {
             .workers
             .unwrap_or_else(net::default_worker_count)
             .max(1);
-        let (mut waiting, mut quic) = (Vec::new(), Vec::new());
-        for (index, listener) in options.listeners.into_iter().enumerate() {
-            let address = listener.address;
-            let group = sockets
-                .tcp("listeners", address, count)
-                .and_then(|group| net::spread(&group, count))
-                .map_err(|error| StartError::Listen { address, error })?;
-            let bound = group
-                .first()
-                .and_then(|(_, socket)| socket.local_addr().ok())
-                .unwrap_or(address);
-            let http3 = match &listener.protocol {
-                Protocol::Https(acceptor) if listener.http3 => {
-                    Some(listen_quic(sockets, bound, count, acceptor)?)
-                }
-                _ => None,
-            };
-            let door = Door {
-                index: u16::try_from(index).unwrap_or(u16::MAX),
-                protocol: listener.protocol,
-                proxy_from: Arc::new(listener.proxy_from),
-                address: bound,
-                http3: http3.is_some(),
-            };
-            quic.extend(http3.map(|server| (door.clone(), server)));
-            waiting.push((door, group));
+        let (waiting, quic, access_log) =
+            open(options.listeners, options.access_log, sockets, count)?;
+        let threads = Workers::start(count, "gt-proxy").map_err(StartError::Workers)?;
+        let workers = threads.handles().to_vec();
+        let core = Doorway::new(options.site, count, None);
+        let proxy = Self::on(workers, core, (waiting, quic, access_log), Some(threads));
+        proxy.install();
+        Ok(proxy)
+    }
+
+    /// As [`Proxy::prepare`], on the threads of a server, which brings visitors through [`Proxy::doorway`] and services through `relay`.
+    /// Without listeners, a thread becomes part of it when it is first used.
+    ///
+    /// # Errors
+    /// [`StartError`].
+    pub fn prepare_on(
+        workers: Vec<WorkerHandle>,
+        options: Options,
+        relay: Arc<dyn Relay>,
+        sockets: &dyn ListenSource,
+    ) -> Result<Self, StartError> {
+        let count = workers.len();
+        let lazy = options.listeners.is_empty() && options.access_log.is_none();
+        let (waiting, quic, access_log) =
+            open(options.listeners, options.access_log, sockets, count)?;
+        let core = Doorway::new(options.site, count, Some(relay));
+        let proxy = Self::on(workers, core, (waiting, quic, access_log), None);
+        if !lazy {
+            proxy.install();
         }
-        let access_log = match options.access_log {
-            Some(spec) => {
-                let opened = AccessLog::open(&spec);
-                let path = spec.path;
-                Some(opened.map_err(|error| StartError::AccessLog { path, error })?)
-            }
-            None => None,
-        };
-        let workers = Workers::start(count, "gt-proxy").map_err(StartError::Workers)?;
-        let site: SharedSite = Arc::new(options.site);
-        let stopping = Shutdown::new();
-        let metrics: Vec<Arc<Metrics>> = (0..count).map(|_| Arc::default()).collect();
+        Ok(proxy)
+    }
+
+    fn on(
+        workers: Vec<WorkerHandle>,
+        core: Doorway,
+        (waiting, quic, access_log): Opened,
+        threads: Option<Workers>,
+    ) -> Self {
         let addresses = waiting
             .iter()
             .filter_map(|(_, group)| group.first()?.1.local_addr().ok())
             .collect();
-        let aside = Aside::new();
-        for (handle, metrics) in workers.handles().iter().zip(&metrics) {
-            let (site, metrics) = (Arc::clone(&site), Arc::clone(metrics));
-            let lines = access_log.as_ref().map(AccessLog::lines);
-            let aside = aside.clone();
-            let checks_here = handle.index() == 0;
-            let peers = workers.handles().to_vec();
-            let _ = handle.spawn(move || async move {
-                let worker = Worker::new(site, metrics, lines, aside);
-                CURRENT.with_borrow_mut(|current| *current = Some(Rc::clone(&worker)));
-                tokio::task::spawn_local(Rc::clone(&worker.clock).run());
-                if checks_here {
-                    tokio::task::spawn_local(checks::run(Rc::clone(&worker), peers));
-                }
-                worker.housekeeping().await;
-            });
-        }
-        Ok(Self {
+        Self {
+            threads,
             workers,
-            metrics,
-            stopping,
+            metrics: core.shared.metrics.clone(),
+            stopping: core.shared.stopping.clone(),
+            core,
             accepting: Arc::default(),
             addresses,
             access_log,
             waiting,
             quic,
             started: Instant::now(),
-        })
+        }
+    }
+
+    /// Makes every thread a part of it.
+    fn install(&self) {
+        for handle in &self.workers {
+            let lines = self.access_log.as_ref().map(AccessLog::lines);
+            let core = self.core.clone();
+            let peers = (handle.index() == 0).then(|| self.workers.clone());
+            let _ = handle.spawn(move || async move {
+                let Some(worker) = core.install(lines) else {
+                    return;
+                };
+                if let Some(peers) = peers {
+                    checks::run(worker, peers).await;
+                }
+            });
+        }
+    }
+
+    /// The way in for visitors that a server has accepted.
+    #[must_use]
+    pub fn doorway(&self) -> Doorway {
+        self.core.clone()
     }
 
     /// Begins to accept.
@@ -261,7 +270,7 @@ impl Proxy {
         for (door, group) in std::mem::take(&mut self.waiting) {
             for (worker, socket) in group {
                 let (door, stop) = (door.clone(), self.stopping.clone());
-                if let Some(handle) = self.workers.handles().get(worker) {
+                if let Some(handle) = self.workers.get(worker) {
                     let accepting = Accepting::begins(&self.accepting);
                     let _ = handle.spawn(move || async move {
                         accept(door, socket, stop).await;
@@ -279,12 +288,12 @@ impl Proxy {
     }
 
     fn serve_quic(&self, door: &Door, shards: Vec<quic::Shard>) {
-        let handles = self.workers.handles();
+        let handles = &self.workers;
         for shard in shards {
             let door = door.clone();
             if let Some(handle) = handles.get(shard.index() % handles.len()) {
                 let _ = handle.spawn(move || async move {
-                    if let Some(worker) = current() {
+                    if let Some(worker) = Worker::current() {
                         h3::accept(worker, Rc::new(door), shard).await;
                     }
                 });
@@ -301,7 +310,16 @@ impl Proxy {
     /// From now on requests are served by `site`; those under way end as they began.
     pub fn reload(&self, site: Site) {
         let site: SharedSite = Arc::new(site);
-        self.on_each(move |worker| worker.set_site(Arc::clone(&site)));
+        self.core.shared.site.store(Arc::clone(&site));
+        let (taken, all) = mpsc::channel();
+        self.on_each(move |worker| {
+            worker.set_site(Arc::clone(&site));
+            let _ = taken.send(());
+        });
+        // Whoever is told that it was done must find it done; a thread that is busy for longer takes it later.
+        let until = Instant::now() + TAKEN;
+        let left = || until.saturating_duration_since(Instant::now());
+        while all.recv_timeout(left()).is_ok() {}
     }
 
     /// Opens the access log again by its name, after it was renamed.
@@ -364,16 +382,17 @@ impl Proxy {
         while self.left() > 0 && Instant::now() < until {
             std::thread::sleep(POLL);
         }
-        if let Err(error) = self.workers.shutdown(LAST_WORDS) {
+        let Some(threads) = self.threads else { return };
+        if let Err(error) = threads.shutdown(LAST_WORDS) {
             tracing::warn!(%error, "the proxy ends although workers are still busy");
         }
     }
 
     fn on_each(&self, task: impl Fn(&Worker) + Clone + Send + 'static) {
-        for handle in self.workers.handles() {
+        for handle in &self.workers {
             let task = task.clone();
             let _ = handle.spawn(move || async move {
-                if let Some(worker) = current() {
+                if let Some(worker) = Worker::current() {
                     task(&worker);
                 }
             });
@@ -381,8 +400,58 @@ impl Proxy {
     }
 }
 
-pub(crate) fn current() -> Option<Rc<Worker>> {
-    CURRENT.with_borrow(Option::clone)
+/// Binds every listener of its own, and opens the log.
+type Opened = (
+    Vec<(Door, Vec<(usize, std::net::TcpListener)>)>,
+    Vec<(Door, quic::Server)>,
+    Option<AccessLog>,
+);
+
+fn open(
+    listeners: Vec<Listener>,
+    access_log: Option<AccessLogSpec>,
+    sockets: &dyn ListenSource,
+    count: usize,
+) -> Result<Opened, StartError> {
+    let (mut waiting, mut quic) = (Vec::new(), Vec::new());
+    for (index, listener) in listeners.into_iter().enumerate() {
+        if matches!(listener.protocol, Protocol::OfServer) {
+            continue;
+        }
+        let address = listener.address;
+        let group = sockets
+            .tcp("listeners", address, count)
+            .and_then(|group| net::spread(&group, count))
+            .map_err(|error| StartError::Listen { address, error })?;
+        let bound = group
+            .first()
+            .and_then(|(_, socket)| socket.local_addr().ok())
+            .unwrap_or(address);
+        let http3 = match &listener.protocol {
+            Protocol::Https(acceptor) if listener.http3 => {
+                Some(listen_quic(sockets, bound, count, acceptor)?)
+            }
+            _ => None,
+        };
+        let door = Door {
+            index: u16::try_from(index).unwrap_or(u16::MAX),
+            protocol: listener.protocol,
+            proxy_from: Arc::new(listener.proxy_from),
+            address: bound,
+            http3: http3.is_some(),
+        };
+        quic.extend(http3.map(|server| (door.clone(), server)));
+        waiting.push((door, group));
+    }
+    let access_log = match access_log {
+        Some(spec) => {
+            let opened = AccessLog::open(&spec);
+            let path = spec.path;
+            Some(opened.map_err(|error| StartError::AccessLog { path, error })?)
+        }
+        None => None,
+    };
+    Ok((waiting, quic, access_log))
 }
 
 /// The UDP sockets of a listener, with its certificates.
@@ -409,7 +478,9 @@ fn listen_quic(
 
 /// Accepts until told to stop; each connection gets a task of its own.
 async fn accept(door: Door, socket: std::net::TcpListener, stop: Shutdown) {
-    let Some(worker) = current() else { return };
+    let Some(worker) = Worker::current() else {
+        return;
+    };
     let mut acceptor = match Acceptor::new(socket) {
         Ok(acceptor) => acceptor,
         Err(error) => return tracing::error!(%error, "a listener cannot be served"),
@@ -456,9 +527,11 @@ impl Drop for Accepting {
     }
 }
 
+/// For the threads to take another site.
+const TAKEN: Duration = Duration::from_secs(2);
 const POLL: Duration = Duration::from_millis(10);
 /// How long a kept connection waits for one more request when another process takes over: it could be on its way.
-const LAST_REQUEST: Duration = Duration::from_secs(5);
+pub(crate) const LAST_REQUEST: Duration = Duration::from_secs(5);
 /// The same when the proxy stops.
 const LAST_CHANCE: Duration = Duration::from_millis(300);
 /// What accept loops may take to stop.

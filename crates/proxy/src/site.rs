@@ -4,8 +4,8 @@ use std::{ops::RangeInclusive, path::PathBuf, sync::Arc, time::Duration};
 
 use net::tls::TlsConnector;
 use route::{
-    BreakerSpec, Forwarding, HashKey, HealthSpec, Policy, RetryBudgetSpec, Routes, ServerSpec,
-    Sticky, StreamRoutes, Timeouts,
+    Action, BreakerSpec, Forwarding, HashKey, HealthSpec, Policy, RetryBudgetSpec, Route, RouteId,
+    Routes, ServerSpec, ServiceName, Sticky, StreamRoutes, Timeouts, ToUpstream, UpstreamId,
 };
 
 /// Everything that workers need to know of the configuration.
@@ -25,6 +25,69 @@ pub struct Site {
     pub client_certificates: bool,
     /// Write Via, both ways.
     pub via: bool,
+    /// How requests go to relayed services that no route names.
+    pub relay: RelaySpec,
+}
+
+impl Site {
+    /// Whether a route is for hosts of some name, and not for all.
+    pub(crate) fn names_host(&self, route: RouteId) -> bool {
+        let rule = self.routes.rule(route);
+        rule.is_some_and(|rule| rule.host.exact().is_some() || rule.host.suffix().is_some())
+    }
+
+    /// The upstream at a place; that of relayed services at any other.
+    pub(crate) fn upstream(&self, index: usize) -> &UpstreamSpec {
+        self.upstreams.get(index).unwrap_or(&self.relay.upstream)
+    }
+}
+
+/// How requests go to relayed services.
+#[derive(Debug)]
+pub struct RelaySpec {
+    /// Limits and times of those that no route names.
+    pub route: Route,
+    pub(crate) to: ToUpstream,
+    /// Stands in for a group of servers: one, always fit, without a bound of its own. Bounds are the clients'.
+    pub(crate) upstream: UpstreamSpec,
+}
+
+impl Default for RelaySpec {
+    fn default() -> Self {
+        let server = UpstreamServer {
+            spec: ServerSpec::new("relay"),
+            address: Address::Unix(PathBuf::new()),
+            authority: "localhost".into(),
+            tls: None,
+            send_proxy: None,
+        };
+        Self {
+            route: Route::new("relay", Action::Service(ServiceName("".into()))),
+            to: ToUpstream::new(UpstreamId(u32::MAX)),
+            upstream: UpstreamSpec {
+                name: "relay".into(),
+                servers: vec![server],
+                policy: Policy::default(),
+                hash_key: None,
+                sticky: None,
+                slow_start: Duration::ZERO,
+                health: HealthSpec::default(),
+                check: Check::default(),
+                check_port: None,
+                breaker: BreakerSpec {
+                    max_active: u32::MAX,
+                    ..BreakerSpec::default()
+                },
+                // Only a stream that had waited is tried again, and once: see `request`.
+                retry: RetryBudgetSpec {
+                    percent: 100,
+                    ..RetryBudgetSpec::default()
+                },
+                keep_alive: KeepAlive::default(),
+                protocol: ServerProtocol::Http1,
+            },
+        }
+    }
 }
 
 /// Times of connections that carry no HTTP, or none that is looked at.
@@ -82,6 +145,20 @@ pub struct UpstreamSpec {
     pub retry: RetryBudgetSpec,
     /// Connections between requests.
     pub keep_alive: KeepAlive,
+    /// What is spoken with the servers.
+    pub protocol: ServerProtocol,
+}
+
+/// What is spoken with servers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ServerProtocol {
+    /// HTTP/1.1.
+    #[default]
+    Http1,
+    /// HTTP/2; over TLS if the servers have it, else with prior knowledge.
+    Http2,
+    /// What is agreed on in TLS (ALPN): HTTP/2 if the server can, else HTTP/1.1.
+    Agreed,
 }
 
 /// A cookie that keeps a visitor on a server.

@@ -66,7 +66,7 @@ pub(crate) async fn carry(
         };
         let server = picked.server;
         let opened = upstream
-            .connect(
+            .connect_bytes(
                 server,
                 visitor,
                 times.connect,

@@ -1,7 +1,7 @@
 //! An upstream on one worker: which server is next, connections that wait for a request, and how its servers do.
 
 use std::{
-    cell::RefCell,
+    cell::{Cell, RefCell},
     collections::HashMap,
     io,
     net::SocketAddr,
@@ -24,9 +24,13 @@ use tokio::{
 use crate::{
     clock::Clock,
     conn::Conn,
+    h2_server::{self, Room, ServerStream},
     metrics::Metrics,
     pipeline::Pipe,
-    site::{Address, ProxyVersion, SharedSite, UpstreamServer, UpstreamSpec},
+    relay::{NoStream, RelayStream},
+    site::{
+        Address, Check, ProxyVersion, ServerProtocol, SharedSite, UpstreamServer, UpstreamSpec,
+    },
 };
 
 /// One upstream; all requests of a worker share it.
@@ -51,6 +55,10 @@ struct Server {
     /// Connections that several requests share.
     pipes: RefCell<Vec<Pipe>>,
     resolved: RefCell<Option<Resolved>>,
+    /// Connections over HTTP/2.
+    http2: Rc<h2_server::Pool>,
+    /// It was asked by ALPN and has chosen HTTP/1.1.
+    chose_http1: Cell<bool>,
 }
 
 #[derive(Debug)]
@@ -81,6 +89,32 @@ pub(crate) enum NoConnection {
     Failed(io::Error),
     /// Not within the time.
     TimedOut,
+    /// A relayed service's client has no stream for it.
+    Relay(NoStream),
+}
+
+impl Lease {
+    fn socket(stream: net::Stream) -> Self {
+        Self {
+            conn: Conn::Socket(stream),
+            requests: 0,
+        }
+    }
+
+    fn http2(stream: ServerStream) -> Self {
+        Self {
+            requests: stream.requests_before(),
+            conn: Conn::H2Server(Box::new(stream)),
+        }
+    }
+
+    /// A new stream to a relayed service.
+    pub(crate) fn relayed(stream: RelayStream) -> Self {
+        Self {
+            conn: Conn::Relay(Box::new(stream)),
+            requests: 0,
+        }
+    }
 }
 
 /// A request that is under way; leaves when dropped.
@@ -115,7 +149,7 @@ pub(crate) struct Picked {
 
 impl Upstream {
     pub(crate) fn new(site: &SharedSite, index: usize, now: Duration) -> Option<Self> {
-        let spec = site.upstreams.get(index)?;
+        let spec = site.upstream(index);
         let specs: Vec<_> = spec
             .servers
             .iter()
@@ -138,7 +172,7 @@ impl Upstream {
     }
 
     pub(crate) fn spec(&self) -> &UpstreamSpec {
-        &self.site.upstreams[self.index]
+        self.site.upstream(self.index)
     }
 
     pub(crate) fn server(&self, server: ServerIndex) -> &UpstreamServer {
@@ -207,6 +241,7 @@ impl Upstream {
                 let kept = &self.servers[usize::from(server.0)];
                 kept.idle.borrow_mut().clear();
                 kept.pipes.borrow_mut().clear();
+                kept.http2.clear();
             }
             Some(Change::Up(server)) => {
                 let name = &self.server(server).spec.name;
@@ -230,7 +265,13 @@ impl Upstream {
     /// A connection that waited and is still there.
     pub(crate) fn waiting_connection(&self, server: ServerIndex, now: Duration) -> Option<Lease> {
         let keep = self.spec().keep_alive;
-        let mut idle = self.servers[usize::from(server.0)].idle.borrow_mut();
+        let known = &self.servers[usize::from(server.0)];
+        if self.speaks_http2(server)
+            && let Some(stream) = known.http2.stream(keep, now)
+        {
+            return Some(Lease::http2(stream));
+        }
+        let mut idle = known.idle.borrow_mut();
         while let Some(mut waiting) = idle.pop() {
             if now.saturating_sub(waiting.since) < keep.idle && is_quiet(&mut waiting.conn) {
                 return Some(Lease {
@@ -280,7 +321,8 @@ impl Upstream {
 
     /// Keeps a connection for the next request.
     pub(crate) fn keep(&self, server: ServerIndex, lease: Lease, now: Duration) {
-        if matches!(lease.conn, Conn::Piped(_)) {
+        if matches!(lease.conn, Conn::Piped(_)) || lease.conn.is_http2() {
+            // Their connections stay where they are.
             return;
         }
         let keep = self.spec().keep_alive;
@@ -303,11 +345,12 @@ impl Upstream {
             server.idle.borrow_mut().retain_mut(|waiting| {
                 now.saturating_sub(waiting.since) < keep.idle && is_quiet(&mut waiting.conn)
             });
+            server.http2.sweep(keep, now);
         }
         self.readmit(now);
     }
 
-    /// Opens a connection, with TLS and PROXY header where the server wants them.
+    /// A connection for a request: one with room for it, where HTTP/2 is spoken, else a new one.
     pub(crate) async fn connect(
         &self,
         server: ServerIndex,
@@ -316,11 +359,19 @@ impl Upstream {
         clock: &Clock,
         metrics: &Metrics,
     ) -> Result<Lease, NoConnection> {
-        let opening = self.open(server, None, visitor, clock);
-        Self::opened(opening, patience, metrics).await
+        let opening = async {
+            if self.speaks_http2(server) {
+                return self.open_http2(server, visitor, clock, metrics).await;
+            }
+            metrics.proxy_upstream_connects_total.add_one();
+            Ok(Lease::socket(
+                self.open(server, None, visitor, clock).await?,
+            ))
+        };
+        in_time(patience, opening, metrics).await
     }
 
-    /// The same for a check, which may have a port of its own and has no visitor.
+    /// A connection for a check, which has no visitor and may have a port of its own.
     pub(crate) async fn connect_to_check(
         &self,
         server: ServerIndex,
@@ -328,28 +379,79 @@ impl Upstream {
         clock: &Clock,
         metrics: &Metrics,
     ) -> Result<Lease, NoConnection> {
-        let opening = self.open(server, self.spec().check_port, None, clock);
-        Self::opened(opening, patience, metrics).await
+        let port = self.spec().check_port;
+        if matches!(self.spec().check, Check::Http { .. }) && port.is_none() {
+            return self.connect(server, None, patience, clock, metrics).await;
+        }
+        metrics.proxy_upstream_connects_total.add_one();
+        let opening = async { Ok(Lease::socket(self.open(server, port, None, clock).await?)) };
+        in_time(patience, opening, metrics).await
     }
 
-    async fn opened(
-        opening: impl Future<Output = io::Result<net::Stream>>,
+    /// A new connection for bytes of any kind, with TLS and PROXY header where the server wants them.
+    pub(crate) async fn connect_bytes(
+        &self,
+        server: ServerIndex,
+        visitor: Option<(SocketAddr, SocketAddr)>,
         patience: Duration,
+        clock: &Clock,
         metrics: &Metrics,
     ) -> Result<Lease, NoConnection> {
         metrics.proxy_upstream_connects_total.add_one();
-        let opened = match tokio::time::timeout(patience, opening).await {
-            Ok(Ok(stream)) => Ok(Lease {
-                conn: Conn::Socket(stream),
-                requests: 0,
-            }),
-            Ok(Err(error)) => Err(NoConnection::Failed(error)),
-            Err(_) => Err(NoConnection::TimedOut),
+        let opening = async {
+            Ok(Lease::socket(
+                self.open(server, None, visitor, clock).await?,
+            ))
         };
-        if opened.is_err() {
-            metrics.proxy_upstream_connect_failures_total.add_one();
+        in_time(patience, opening, metrics).await
+    }
+
+    fn speaks_http2(&self, server: ServerIndex) -> bool {
+        match self.spec().protocol {
+            ServerProtocol::Http1 => false,
+            ServerProtocol::Http2 => true,
+            ServerProtocol::Agreed => !self.servers[usize::from(server.0)].chose_http1.get(),
         }
-        opened
+    }
+
+    /// A stream of a connection that has room, of a new one, or of one on which another request has ended meanwhile.
+    async fn open_http2(
+        &self,
+        server: ServerIndex,
+        visitor: Option<(SocketAddr, SocketAddr)>,
+        clock: &Clock,
+        metrics: &Metrics,
+    ) -> io::Result<Lease> {
+        let known = &self.servers[usize::from(server.0)];
+        let (keep, changes) = (self.spec().keep_alive, known.http2.changes());
+        let opening = loop {
+            // Before the look, so that no change is missed between the two.
+            let changed = changes.notified();
+            match known.http2.room(keep, clock.coarse()) {
+                Room::Stream(stream) => return Ok(Lease::http2(stream)),
+                Room::Open(opening) => break opening,
+                // That a server allows more than at first is no change that anybody tells.
+                Room::Full => {
+                    let _ = tokio::time::timeout(LOOK, changed).await;
+                }
+            }
+        };
+        metrics.proxy_upstream_connects_total.add_one();
+        let stream = self.open(server, None, visitor, clock).await?;
+        let agreed = stream.alpn() == Some(b"h2");
+        match self.spec().protocol {
+            ServerProtocol::Agreed if !agreed => {
+                known.chose_http1.set(true);
+                return Ok(Lease::socket(stream));
+            }
+            _ if !agreed && stream.is_encrypted() => {
+                return Err(io::Error::other("the server does not agree to HTTP/2"));
+            }
+            _ => {}
+        }
+        let stream = known.http2.start(stream, keep, clock.coarse()).await?;
+        drop(opening);
+        Ok(Lease::http2(stream))
     }
 
     async fn open(
@@ -477,11 +579,27 @@ impl Drop for Picked {
 
 /// Whether nothing has come on a connection that waits: neither an end nor bytes that nobody asked for. Costs a system call only if the event
 /// queue has reported something.
-fn is_quiet(conn: &mut Conn) -> bool {
+pub(crate) fn is_quiet(conn: &mut Conn) -> bool {
     let mut byte = [0];
     let mut buffer = ReadBuf::new(&mut byte);
     let mut cx = Context::from_waker(Waker::noop());
     Pin::new(conn).poll_read(&mut cx, &mut buffer).is_pending()
+}
+
+async fn in_time(
+    patience: Duration,
+    opening: impl Future<Output = io::Result<Lease>>,
+    metrics: &Metrics,
+) -> Result<Lease, NoConnection> {
+    let opened = match tokio::time::timeout(patience, opening).await {
+        Ok(Ok(lease)) => Ok(lease),
+        Ok(Err(error)) => Err(NoConnection::Failed(error)),
+        Err(_) => Err(NoConnection::TimedOut),
+    };
+    if opened.is_err() {
+        metrics.proxy_upstream_connect_failures_total.add_one();
+    }
+    opened
 }
 
 async fn start_tls(
@@ -494,6 +612,9 @@ async fn start_tls(
         .await
         .map_err(|error| io::Error::other(error.to_string()))
 }
+
+/// How often it is looked whether a server allows more streams.
+const LOOK: Duration = Duration::from_millis(20);
 
 fn proxy_header(version: ProxyVersion, visitor: Option<(SocketAddr, SocketAddr)>) -> Vec<u8> {
     let mut out = Vec::new();

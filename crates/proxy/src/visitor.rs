@@ -13,7 +13,7 @@ use crate::{
     buffer::{BUFFER, Input},
     clock::{Deadline, Late},
     conn::Conn,
-    log::Entry,
+    log,
     request::{self, Next},
     work::{Lent, Work},
     worker::Worker,
@@ -32,6 +32,18 @@ pub(crate) struct About {
     pub(crate) certificate: Option<Rc<PeerCertificate>>,
     /// The UDP port where the same is to be had over HTTP/3; the visitor is told.
     pub(crate) http3: Option<u16>,
+    pub(crate) entry: Entry,
+}
+
+/// Who answers where no route does, and before which.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Entry {
+    /// Nobody: a listener of the proxy alone.
+    Proxy,
+    /// Relay services, before routes that name no host: an address that proxy and server share.
+    Shared,
+    /// Relay services only.
+    Relay,
 }
 
 /// Serves a connection until it ends. `Some`: the first bytes are HTTP/2's; they are in the input.
@@ -264,7 +276,7 @@ impl Connection {
             End::Refused(status, text) => {
                 worker.metrics.count_answer(status);
                 if let Some(lines) = &worker.lines {
-                    lines.add(&Entry::no_request(about.peer.ip(), status));
+                    lines.add(&log::Entry::no_request(about.peer.ip(), status));
                 }
                 let mut lent = Lent::new();
                 let work = lent.work();

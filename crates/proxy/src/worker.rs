@@ -10,7 +10,13 @@ use std::{
 use route::{AuthTable, RateTable, UpstreamId};
 
 use crate::{
-    aside::Aside, clock::Clock, compress::Places, log::Lines, metrics::Metrics, site::SharedSite,
+    aside::Aside,
+    clock::Clock,
+    compress::Places,
+    log::Lines,
+    metrics::Metrics,
+    relay::{Pool, Relay},
+    site::SharedSite,
     upstream::Upstream,
 };
 
@@ -20,6 +26,9 @@ pub(crate) struct Worker {
     pub(crate) clock: Rc<Clock>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) lines: Option<Lines>,
+    /// Services of relay clients, where this is a server's.
+    pub(crate) relay: Option<Arc<dyn Relay>>,
+    pub(crate) relayed: Pool,
     /// Shared by all workers.
     pub(crate) aside: Aside,
     pub(crate) encoders: Places,
@@ -33,6 +42,8 @@ pub(crate) struct Worker {
 pub(crate) struct Local {
     pub(crate) site: SharedSite,
     upstreams: Vec<Option<Rc<Upstream>>>,
+    /// Stands in for an upstream where a request goes to a relayed service.
+    pub(crate) relay: Option<Rc<Upstream>>,
     /// By route; empty where the route has no limit.
     rates: Vec<Option<RefCell<RateTable>>>,
     pub(crate) passwords: RefCell<AuthTable>,
@@ -46,12 +57,29 @@ pub(crate) struct Heads {
     pub(crate) header: Duration,
 }
 
+thread_local! {
+    static CURRENT: RefCell<Option<Rc<Worker>>> = const { RefCell::new(None) };
+}
+
 impl Worker {
+    /// The worker of this thread.
+    pub(crate) fn current() -> Option<Rc<Self>> {
+        CURRENT.with_borrow(Option::clone)
+    }
+
+    /// Makes it this thread's, and begins what it does by itself.
+    pub(crate) fn install(self: &Rc<Self>) {
+        CURRENT.with_borrow_mut(|current| *current = Some(Rc::clone(self)));
+        tokio::task::spawn_local(Rc::clone(&self.clock).run());
+        tokio::task::spawn_local(Rc::clone(self).housekeeping());
+    }
+
     pub(crate) fn new(
         site: SharedSite,
         metrics: Arc<Metrics>,
         lines: Option<Lines>,
         aside: Aside,
+        relay: Option<Arc<dyn Relay>>,
     ) -> Rc<Self> {
         let clock = Clock::new();
         let local = Local::new(site, clock.precise());
@@ -59,6 +87,8 @@ impl Worker {
             clock,
             metrics,
             lines,
+            relay,
+            relayed: Pool::default(),
             aside,
             encoders: Places::default(),
             local: RefCell::new(Rc::new(local)),
@@ -79,6 +109,8 @@ impl Worker {
     /// Connections end with the exchange that is under way; where none is, with the next one, if it comes within `last`.
     pub(crate) fn drain(&self, last: Duration) {
         self.draining.set(Some(last));
+        // Links whose streams have ended can go.
+        self.relayed.clear();
         self.clock.wake_all();
     }
 
@@ -105,6 +137,7 @@ impl Worker {
             for upstream in local.upstreams.iter().flatten() {
                 upstream.sweep(now);
             }
+            self.relayed.sweep(now);
         }
     }
 }
@@ -127,6 +160,7 @@ impl Local {
             .collect();
         Self {
             upstreams,
+            relay: Upstream::new(&site, usize::MAX, now).map(Rc::new),
             rates,
             passwords: RefCell::new(AuthTable::new(&rand::random())),
             heads: Heads::of(&site),
@@ -150,7 +184,7 @@ impl Local {
 
 impl Heads {
     fn of(site: &SharedSite) -> Self {
-        let routes = || site.routes.iter();
+        let routes = || site.routes.iter().chain([&site.relay.route]);
         let bytes = routes().map(|route| route.limits.header_bytes).max();
         let fields = routes().map(|route| route.limits.header_fields).max();
         let header = routes().map(|route| route.timeouts.header).max();

@@ -81,8 +81,8 @@ pub use health::{
 };
 pub use limits::{Limits, Timeouts};
 pub use matching::{
-    BadPath, HeaderCondition, HeaderTest, HostPattern, Match, PathPattern, Route, RouteId, Routes,
-    Scratch, StreamRoutes,
+    BadPath, Claim, HeaderCondition, HeaderTest, HostPattern, Match, PathPattern, Route, RouteId,
+    Routes, Scratch, StreamRoutes,
 };
 pub use request::{Headers, Method, NoHeaders, RequestView, Scheme, cookie};
 pub use template::{Template, Values};

@@ -442,3 +442,27 @@ fn the_documented_order_decides_whatever_the_rules() {
         }
     });
 }
+
+#[test]
+fn a_claim_says_whether_a_rule_names_the_host_on_that_listener() {
+    use route::Claim;
+    let routes = |any: bool| {
+        let mut rules = vec![
+            rule("exact", "a.example.com", "/only"),
+            rule("wild", "*.wild.com", "*"),
+        ];
+        rules[0].0.listeners = vec![1];
+        if any {
+            rules.push(rule("any", "*", "*"));
+        }
+        common::routes(rules)
+    };
+    let claim =
+        |any, listener, host: &str| routes(any).claim(listener, Scheme::Http, host.as_bytes());
+    assert_eq!(claim(true, 1, "A.example.com."), Claim::Named);
+    assert_eq!(claim(true, 0, "a.example.com"), Claim::Any);
+    assert_eq!(claim(false, 0, "a.example.com"), Claim::Nothing);
+    assert_eq!(claim(false, 0, "x.y.wild.com"), Claim::Named);
+    assert_eq!(claim(false, 0, "wild.com"), Claim::Nothing);
+    assert_eq!(claim(true, 0, ""), Claim::Any);
+}

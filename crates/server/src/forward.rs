@@ -1,5 +1,7 @@
 //! Joins a visitor with a stream of its service's client: the stream mode, which copies bytes untouched.
 
+pub(crate) mod http;
+
 use std::{
     net::SocketAddr,
     rc::Rc,
@@ -78,6 +80,68 @@ async fn refuse(mut stream: net::Stream, about: &About, answer: &Answer<'_>) {
             send_and_close(&mut stream, &response).await;
         }
         _ => stream.abort(),
+    }
+}
+
+/// Brings a visitor to the proxy, which looks at each request by itself. `listener` is the proxy's on this address. If the first request is
+/// for `service`, the connection goes to a thread with a link to it, where there is none on this.
+pub(crate) async fn by_requests(
+    worker: Rc<Worker>,
+    visit: Visit,
+    listener: Option<u16>,
+    service: Option<Arc<Service>>,
+) {
+    let session = service.as_ref().map(|service| &service.session);
+    let elsewhere = session
+        .filter(|session| visit.stream.can_move() && worker.link(session.key).is_none())
+        .and_then(|session| session.worker_with_link(worker.index + 1))
+        .filter(|other| *other != worker.index)
+        .and_then(|other| worker.server.handle(other));
+    let Some(handle) = elsewhere else {
+        return serve_requests(&worker.server, visit, listener).await;
+    };
+    let Visit {
+        stream,
+        head,
+        about,
+    } = visit;
+    let Ok(stream) = stream.detach() else { return };
+    let _ = handle.spawn(move || async move {
+        let (Some(worker), Ok(stream)) = (Worker::current(), stream.attach()) else {
+            return;
+        };
+        let visit = Visit {
+            stream,
+            head,
+            about,
+        };
+        serve_requests(&worker.server, visit, listener).await;
+    });
+}
+
+async fn serve_requests(server: &Shared, visit: Visit, listener: Option<u16>) {
+    let Visit {
+        stream,
+        head,
+        about,
+    } = visit;
+    let arrival = proxy::Arrival {
+        peer: about.visitor,
+        local: about.local,
+        scheme: scheme(&stream),
+        listener,
+    };
+    let serving = server.doorway.serve(stream.with_prefix(head), arrival);
+    Box::pin(serving).await;
+    drop(about);
+}
+
+/// How a visitor came.
+pub(crate) fn scheme(stream: &net::Stream) -> route::Scheme {
+    if stream.is_encrypted() {
+        route::Scheme::Https
+    } else {
+        route::Scheme::Http
     }
 }
 

@@ -130,6 +130,11 @@ impl Registry {
         }
     }
 
+    /// Who answers for a name at this moment.
+    pub(crate) fn look(&self, kind: Kind, host: &str, prefix: Option<&str>) -> Found {
+        self.table.load().find(kind, host, prefix)
+    }
+
     /// Who answers for a name. Just after another process has handed over, its clients are on their way, and a name that is not there
     /// yet is waited for.
     pub(crate) async fn find(&self, kind: Kind, host: &str, prefix: Option<&str>) -> Found {

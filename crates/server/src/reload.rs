@@ -8,7 +8,7 @@ use config::{Id, User};
 use tunnel::{ControlMessage, Goodbye, GoodbyeCode, Message};
 
 use crate::{
-    server::{Live, Server, StartError},
+    server::{Live, Server, StartError, proxy_site},
     session::SessionKey,
 };
 
@@ -49,6 +49,17 @@ impl Server {
         );
         process("workers", old.workers != new.workers);
         process("the log", old.log != new.log);
+        let listeners = match (&old.proxy, &new.proxy) {
+            (Some(old), Some(new)) => proxy::same_listeners(old, new),
+            (None, None) => true,
+            _ => false,
+        };
+        process("proxy: listeners", !listeners);
+        let access_log = |config: &config::Server| {
+            let proxy = config.proxy.as_ref();
+            proxy.and_then(|proxy| proxy.access_log.clone())
+        };
+        process("proxy: accessLog", access_log(old) != access_log(new));
         users(old, new, &mut found);
         let mut in_place = |name: &str, differs: bool| {
             if differs {
@@ -78,6 +89,11 @@ impl Server {
         let shown = new.listeners.tls.is_some() || new.listeners.quic.is_some();
         let content = !tls && shown && certificates(old) != live.certificates;
         in_place("certificates", tls || content);
+        // They hold compiled expressions, so they are read anew whether or not they differ.
+        in_place(
+            "proxy: routes and upstreams",
+            listeners && new.proxy.is_some(),
+        );
         found
     }
 
@@ -91,6 +107,7 @@ impl Server {
         let before = shared.live();
         let live = Live::new(new)?;
         let new = &live.config;
+        self.proxy.reload(proxy_site(new)?);
         shared.throttle.set(&new.throttle);
         shared.registry.reconfigure(new, |id| {
             let known = Id::new(id).ok().and_then(|id| new.users.get(&id).cloned());

@@ -9,6 +9,7 @@ use std::{
 };
 
 use config::HostPrefix;
+use sniff::host::{Authority, Host};
 
 use crate::session::Service;
 
@@ -69,6 +70,18 @@ impl Route {
             .find(|service| service.session.link_count() > 0)
             .or_else(|| in_turn().next())
     }
+}
+
+/// The host in lower case and its first label.
+pub(crate) fn names(authority: Option<&Authority>) -> (String, Option<String>) {
+    let Some(authority) = authority else {
+        return (String::new(), None);
+    };
+    let host = match authority.host() {
+        Host::Name(name) => name.to_string(),
+        Host::Ip(address) => address.to_string(),
+    };
+    (host, authority.first_label().map(str::to_owned))
 }
 
 /// The answer to a visitor's name.

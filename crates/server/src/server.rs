@@ -8,6 +8,7 @@ use std::{
 };
 
 use arc_swap::{ArcSwap, ArcSwapOption};
+use config::ListenerProtocol;
 use net::{
     ListenSource, OwnSockets, Shutdown, WorkerHandle, Workers,
     tls::{
@@ -15,12 +16,15 @@ use net::{
         TlsServerOptions, UnknownName,
     },
 };
+use proxy::{Doorway, Proxy};
+use route::Scheme;
 use tunnel::{ControlMessage, Drain, Message};
 
 use crate::{
     auth::{AuthApi, Keys, Throttle, Users},
     complaints::Complaints,
     egress::inprocess::StatusPage,
+    forward,
     gate::Gate,
     ingress, links,
     metrics::{Gauge, Metrics},
@@ -53,6 +57,12 @@ pub enum StartError {
     /// A user's id or secret cannot be used.
     #[error("a user's {0}")]
     User(#[from] tunnel::InvalidValue),
+    /// The proxy's listeners cannot be opened.
+    #[error(transparent)]
+    Proxy(#[from] proxy::StartError),
+    /// What the proxy's configuration names cannot be used.
+    #[error(transparent)]
+    Configured(#[from] proxy::ConfiguredError),
     /// Threads cannot be started.
     #[error("worker threads cannot be started: {0}")]
     Workers(io::Error),
@@ -83,6 +93,9 @@ pub(crate) struct Shared {
     pub(crate) listeners: Vec<(&'static str, SocketAddr)>,
     pub(crate) status_page: StatusPage,
     pub(crate) kcp_totals: Arc<net::kcp::Totals>,
+    /// The way to the proxy on this server's threads.
+    pub(crate) doorway: Doorway,
+    pub(crate) proxy: proxy::Observer,
     workers: OnceLock<Vec<WorkerHandle>>,
     /// Ids that were connected when another process took over: their links over UDP end at once, and they go there.
     went: OnceLock<Vec<String>>,
@@ -95,6 +108,8 @@ pub(crate) struct Live {
     pub(crate) auth_api: Option<AuthApi>,
     pub(crate) tls: Option<TlsAcceptor>,
     pub(crate) quic: Option<quic::ServerTls>,
+    /// The same with HTTP/2, for names whose requests are looked at one by one.
+    pub(crate) tls_http2: Option<TlsAcceptor>,
     /// What the certificate files held.
     pub(crate) certificates: Vec<Vec<u8>>,
 }
@@ -111,12 +126,47 @@ impl Live {
         Ok(Self {
             keys: Keys::new(&config)?,
             quic: quic_tls(&config)?,
-            tls: acceptor(&config)?,
+            tls: acceptor(&config, false)?,
+            tls_http2: acceptor(&config, true)?,
             certificates: certificates(&config),
             auth_api,
             config,
         })
     }
+
+    /// The place of the proxy's listener on the address where visitors come with this scheme.
+    pub(crate) fn shared_listener(&self, scheme: Scheme) -> Option<u16> {
+        let tls = scheme == Scheme::Https;
+        let listeners = &self.config.proxy.as_ref()?.listeners;
+        let here = |listener: &config::ProxyListener| matches!(listener.protocol, ListenerProtocol::OfServer { tls: its } if its == tls);
+        let place = listeners.iter().position(here)?;
+        u16::try_from(place).ok()
+    }
+}
+
+/// What the proxy of a server runs: its `proxy` section, and relay services.
+fn proxy_options(config: &config::Server) -> Result<proxy::Options, proxy::ConfiguredError> {
+    let mut options = match &config.proxy {
+        Some(proxy) => proxy::options(proxy, None)?,
+        None => proxy::Options {
+            workers: None,
+            listeners: Vec::new(),
+            site: proxy::Site::default(),
+            access_log: None,
+        },
+    };
+    options.site.relay.route.timeouts = forward::http::timeouts(config);
+    Ok(options)
+}
+
+/// The site alone, for a reload.
+pub(crate) fn proxy_site(config: &config::Server) -> Result<proxy::Site, proxy::ConfiguredError> {
+    let mut site = match &config.proxy {
+        Some(proxy) => proxy::site(proxy)?,
+        None => proxy::Site::default(),
+    };
+    site.relay.route.timeouts = forward::http::timeouts(config);
+    Ok(site)
 }
 
 impl Shared {
@@ -157,6 +207,7 @@ impl Shared {
 /// A running server. Dropping it ends it at once; [`Server::stop`] ends it in order.
 pub struct Server {
     pub(crate) shared: Arc<Shared>,
+    pub(crate) proxy: Proxy,
     workers: Workers,
     /// Opened, and not served before [`Server::serve`].
     waiting: Option<ingress::Listeners>,
@@ -190,9 +241,12 @@ impl Server {
         let live = Live::new(config)?;
         let config = &live.config;
         let listeners = ingress::Listeners::bind(config, count, &*sockets)?;
+        let options = proxy_options(config)?;
         let metrics = Arc::new(Metrics::default());
         let workers = Workers::start(count, "gt-server").map_err(StartError::Workers)?;
         let handles = workers.handles().to_vec();
+        let services = Arc::new(forward::http::Services);
+        let proxy = Proxy::prepare_on(handles.clone(), options, services, &*sockets)?;
         let address = [
             config.listeners.plain,
             config.listeners.tls,
@@ -232,7 +286,13 @@ impl Server {
             leaving: Shutdown::new(),
             replaced: Shutdown::new(),
             started: Instant::now(),
-            listeners: listeners.addresses(),
+            listeners: listeners
+                .addresses()
+                .into_iter()
+                .chain(proxy.addresses().iter().map(|at| ("listeners", *at)))
+                .collect(),
+            doorway: proxy.doorway(),
+            proxy: proxy.observer(),
             status_page: StatusPage::default(),
             kcp_totals: Arc::default(),
             workers: OnceLock::new(),
@@ -252,10 +312,16 @@ impl Server {
         }
         Ok(Self {
             shared,
+            proxy,
             workers,
             waiting: Some(listeners),
             entrance: None,
         })
+    }
+
+    /// Opens the proxy's access log again by its name, after it was renamed.
+    pub fn reopen_logs(&self) {
+        self.proxy.reopen_logs();
     }
 
     /// Begins to accept.
@@ -271,6 +337,7 @@ impl Server {
                 bbr: live.config.bbr,
             };
             self.entrance = listeners.serve(self.workers.handles(), udp);
+            self.proxy.serve();
         }
     }
 
@@ -310,6 +377,7 @@ impl Server {
         }
         let _ = shared.went.set(shared.registry.ids().into_iter().collect());
         shared.stopping.trigger();
+        self.proxy.leave();
         let until = Instant::now() + LEAVE_TIME;
         while shared.accepting.get() > 0 && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(1));
@@ -353,7 +421,8 @@ impl Server {
             .metrics
             .visitors_open
             .get()
-            .max(shared.metrics.streams_open.get());
+            .max(shared.metrics.streams_open.get())
+            .max(self.proxy.left());
         (
             visits + shared.sniffing.get(),
             shared.metrics.links_open.get(),
@@ -370,16 +439,21 @@ impl Server {
     /// every link.
     pub fn stop(self, patience: Duration) {
         let Self {
-            shared, workers, ..
+            shared,
+            workers,
+            proxy,
+            ..
         } = self;
         shared.stopping.trigger();
+        proxy.leave();
         let drain = ControlMessage::Drain(Drain {
             deadline: patience,
             reason: Message::new("the server stops"),
         });
         shared.on_each(move |worker| links::broadcast(worker, &drain));
         let deadline = Instant::now() + patience;
-        while shared.metrics.streams_open.get() > 0 && Instant::now() < deadline {
+        let busy = || shared.metrics.streams_open.get() > 0 || proxy.left() > 0;
+        while busy() && Instant::now() < deadline {
             std::thread::sleep(POLL);
         }
         shared.on_each(|worker| worker.all_links().iter().for_each(link::Link::close));
@@ -421,12 +495,16 @@ async fn housekeeping(shared: Arc<Shared>) {
     }
 }
 
-fn acceptor(config: &config::Server) -> Result<Option<TlsAcceptor>, StartError> {
+fn acceptor(config: &config::Server, http2: bool) -> Result<Option<TlsAcceptor>, StartError> {
     if config.listeners.tls.is_none() {
         return Ok(None);
     }
-    // Streams are copied untouched, so what is agreed here must suit services that know HTTP/1 only.
-    let options = tls_options(config, vec![b"http/1.1".to_vec(), tunnel::ALPN.to_vec()])?;
+    // Where streams are copied untouched, what is agreed here must suit services that know HTTP/1 only.
+    let alpn = http2
+        .then(|| b"h2".to_vec())
+        .into_iter()
+        .chain([b"http/1.1".to_vec(), tunnel::ALPN.to_vec()]);
+    let options = tls_options(config, alpn.collect())?;
     Ok(Some(TlsAcceptor::new(&options)?))
 }
 

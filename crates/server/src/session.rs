@@ -74,12 +74,22 @@ impl Account {
 
     /// Takes a place for one stream, if there is one.
     pub(crate) fn enter(self: &Arc<Self>) -> Option<StreamPlace> {
+        self.take_place().then(|| StreamPlace(Arc::clone(self)))
+    }
+
+    /// Takes a place; each success is followed by one [`Account::give_place`].
+    pub(crate) fn take_place(&self) -> bool {
         let limit = self.limits().streams;
-        self.streams
-            .fetch_update(Relaxed, Relaxed, |n| (n < limit).then_some(n + 1))
-            .ok()?;
-        self.streams_total.fetch_add(1, Relaxed);
-        Some(StreamPlace(Arc::clone(self)))
+        let add = |n| (n < limit).then_some(n + 1);
+        let taken = self.streams.fetch_update(Relaxed, Relaxed, add).is_ok();
+        if taken {
+            self.streams_total.fetch_add(1, Relaxed);
+        }
+        taken
+    }
+
+    pub(crate) fn give_place(&self) {
+        self.streams.fetch_sub(1, Relaxed);
     }
 }
 
@@ -89,7 +99,7 @@ pub(crate) struct StreamPlace(Arc<Account>);
 
 impl Drop for StreamPlace {
     fn drop(&mut self) {
-        self.0.streams.fetch_sub(1, Relaxed);
+        self.0.give_place();
     }
 }
 
@@ -101,6 +111,8 @@ pub(crate) struct Session {
     /// How many links each worker holds.
     links: Box<[AtomicU32]>,
     link_numbers: AtomicU32,
+    /// Grows when a link ends or is left.
+    pub(crate) links_ended: AtomicU32,
     /// Links that are let in and whose handshake is not done: they count against the limit, and keep the session.
     arriving_links: AtomicU32,
     /// A link came, or the session ended.
@@ -145,6 +157,7 @@ impl Session {
             account,
             links: (0..workers).map(|_| AtomicU32::new(0)).collect(),
             link_numbers: AtomicU32::new(0),
+            links_ended: AtomicU32::new(0),
             arriving_links: AtomicU32::new(0),
             changed: Notify::new(),
             ended: AtomicBool::new(false),
@@ -235,6 +248,7 @@ impl Session {
     }
 
     pub(crate) fn link_ended(&self, worker: usize) {
+        self.links_ended.fetch_add(1, Relaxed);
         self.links[worker].fetch_sub(1, Relaxed);
     }
 }

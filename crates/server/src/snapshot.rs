@@ -249,6 +249,7 @@ impl Shared {
             sessions.len() as u64,
         ));
         metrics.extend(kcp_metrics(&self.kcp_totals));
+        metrics.extend(self.proxy.metrics());
         Snapshot {
             uptime: self.started.elapsed(),
             stopping: self.stopping.is_triggered(),

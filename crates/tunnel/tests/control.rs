@@ -31,6 +31,11 @@ fn full_service(id: u16) -> ServiceDecl {
         deny: vec!["10.1.2.3".parse().unwrap()],
         load_balance: Some(Name::new("group")),
         bandwidth: Some(1 << 40),
+        http: Some(HttpMode {
+            behind: 7,
+            one_visitor: true,
+            host: Some("localhost:3000".into()),
+        }),
         ..ServiceDecl::new(ServiceId(id), ServiceKind::Http)
     }
 }
@@ -62,6 +67,11 @@ fn arbitrary_service(rng: &mut Rng, id: u16) -> ServiceDecl {
         deny,
         load_balance: (rng.below(2) == 0).then(|| Name::new("g")),
         bandwidth: (rng.below(2) == 0).then(|| rng.next() | 1),
+        http: (rng.below(2) == 0).then(|| HttpMode {
+            behind: rng.next() as u32,
+            one_visitor: rng.below(2) == 0,
+            host: (rng.below(2) == 0).then(|| "h".repeat(1 + rng.below(270)).into()),
+        }),
         ..ServiceDecl::new(ServiceId(id), ServiceKind::from(rng.next() as u8))
     }
 }

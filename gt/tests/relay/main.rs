@@ -10,6 +10,8 @@ mod lossy;
 mod moving;
 mod names;
 mod ports;
+mod requests;
+mod section;
 mod speed;
 mod streams;
 mod tls;

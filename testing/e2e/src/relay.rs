@@ -29,6 +29,7 @@ pub struct ServerSpec {
     options: Vec<(String, String)>,
     users: Vec<(String, String)>,
     cert: Option<Cert>,
+    proxy: String,
 }
 
 /// A running server.
@@ -72,6 +73,7 @@ impl ServerSpec {
             options: Vec::new(),
             users: Vec::new(),
             cert: None,
+            proxy: String::new(),
         }
     }
 
@@ -104,6 +106,13 @@ impl ServerSpec {
     #[must_use]
     pub fn ports(self, ports: &PortRange) -> Self {
         self.option("tcpRange", ports.text())
+    }
+
+    /// A `proxy` section: what stands below it, in flow style.
+    #[must_use]
+    pub fn proxy(mut self, section: &str) -> Self {
+        self.proxy = format!("proxy: {section}\n");
+        self
     }
 
     /// The certificate for `tlsAddr`, instead of one for `localhost` and 127.0.0.1.
@@ -145,6 +154,7 @@ impl ServerSpec {
             text.push_str("users:\n");
             mapping(&mut text, &self.users);
         }
+        text.push_str(&self.proxy);
         let dir = TempDir::new();
         let file = dir.file("server.yml", text);
         let process = Process::gt(
@@ -272,12 +282,20 @@ impl ClientSpec {
         self
     }
 
-    /// Adds a service; `more` is the rest of its keys: `hostPrefix: web, allow: 127.0.0.0/8`.
+    /// Adds a service, in the mode that the environment's `GT_E2E_MODE` names if `more` names none; `more` is the rest of its keys: `hostPrefix: web, allow: 127.0.0.0/8`.
     #[must_use]
     pub fn service(mut self, local: impl ToString, more: &str) -> Self {
+        let local = local.to_string();
+        let mode = std::env::var("GT_E2E_MODE").unwrap_or_default();
+        let by_host = !local.starts_with("tcp:") && !local.starts_with("udp:");
+        let mut more = more.to_owned();
+        if by_host && !mode.is_empty() && !more.contains("mode:") {
+            let comma = if more.is_empty() { "" } else { ", " };
+            more = format!("{more}{comma}mode: {mode}");
+        }
         let comma = if more.is_empty() { "" } else { ", " };
         self.services
-            .push(format!("{{local: \"{}\"{comma}{more}}}", local.to_string()));
+            .push(format!("{{local: \"{local}\"{comma}{more}}}"));
         self
     }
 

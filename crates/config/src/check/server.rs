@@ -35,8 +35,6 @@ pub(crate) fn check_server(
     let log = check.log(options);
     let proxy = top.node("proxy").map(|node| {
         let taken = [
-            ("addr", listeners.plain),
-            ("tlsAddr", listeners.tls),
             ("sniAddr", listeners.sni),
             ("apiAddr", listeners.api.as_ref().map(|api| api.addr)),
         ];
@@ -44,7 +42,8 @@ pub(crate) fn check_server(
             .into_iter()
             .filter_map(|(name, addr)| Some((name, addr?)))
             .collect();
-        check.proxy_of_server(node, &taken)
+        let shared = [(listeners.plain, false), (listeners.tls, true)];
+        check.proxy_of_server(node, &taken, &shared)
     });
     let kcp = check.kcp(options);
     let bbr = options.boolean("bbr", &mut check.findings);

@@ -148,13 +148,7 @@ impl Check<'_> {
         service.deny = section.all("deny", findings, value::network);
         service.bandwidth = section.speed("bandwidth", findings).unwrap_or(None);
         service.load_balance = load_balance;
-        if section.choice("mode", findings) == Some("http") {
-            let problem = Problem::new(
-                section.place_of("mode"),
-                "`mode: http` needs HTTP mode, which is not in this build",
-            );
-            findings.problem(problem.help("take it out; the service then works in stream mode"));
-        }
+        service.http_mode = section.choice("mode", findings) == Some("http");
         service.local_cert = self.local_cert(&section);
         local?;
         let sound = self.findings.problems() == before;
@@ -207,6 +201,7 @@ impl Check<'_> {
                 !matches!(service.local, Local::Http { .. } | Local::Https { .. }),
             ),
             ("localCert", !matches!(service.local, Local::Https { .. })),
+            ("mode", service.http_mode && (tcp || udp)),
         ];
         for &(option, wrong) in without_meaning {
             if wrong && section.has(option) && !section.is_off(option) {
@@ -218,6 +213,7 @@ impl Check<'_> {
             }
         }
         if tcp || udp {
+            service.http_mode = false;
             (service.host_prefix, service.host) = (None, None);
         }
         if udp {

@@ -194,6 +194,8 @@ pub struct Service {
     pub bandwidth: Option<NonZeroU64>,
     /// Clients that name the same group share visitors of the same host or port.
     pub load_balance: Option<String>,
+    /// The server parses the requests of visitors that come by host (`mode: http`); else bytes are copied.
+    pub http_mode: bool,
 }
 
 impl Service {
@@ -216,6 +218,7 @@ impl Service {
             deny: Vec::new(),
             bandwidth: None,
             load_balance: None,
+            http_mode: false,
         }
     }
 }

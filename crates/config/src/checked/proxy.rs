@@ -98,6 +98,12 @@ pub enum ListenerProtocol {
         /// How TLS is ended here.
         tls: ListenerTls,
     },
+    /// HTTP on an address of the server itself (`addr`, or `tlsAddr` with its TLS): visitors whose host a route names, and those for whom no
+    /// relay service answers.
+    OfServer {
+        /// It is `tlsAddr`.
+        tls: bool,
+    },
     /// Anything; bytes are copied.
     Tcp,
     /// TLS that is passed through, routed by server name.
@@ -107,7 +113,10 @@ pub enum ListenerProtocol {
 impl ListenerProtocol {
     /// Requests are parsed, and `routes` counts; else `streams` does.
     pub fn is_http(&self) -> bool {
-        matches!(self, Self::Http { .. } | Self::Https { .. })
+        matches!(
+            self,
+            Self::Http { .. } | Self::Https { .. } | Self::OfServer { .. }
+        )
     }
 }
 
@@ -240,6 +249,8 @@ pub enum UpstreamProtocol {
     H2c,
     /// HTTP/2 with TLS; [`Upstream::tls`] is set.
     H2,
+    /// With TLS: HTTP/2 if the server agrees (ALPN), else HTTP/1.1; [`Upstream::tls`] is set.
+    Auto,
 }
 
 /// TLS to a server.

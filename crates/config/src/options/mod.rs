@@ -152,8 +152,8 @@ pub enum Status {
     Built,
     /// The name is accepted so that files of other versions load; a warning says that it does nothing.
     Ignored,
-    /// It needs HTTP mode; without it the service would not be what its author wants, so it is an error.
-    NeedsHttpMode,
+    /// It does not, and without it the service would not be what its author wants: an error.
+    NotYet,
 }
 
 const fn opt(name: &'static str, kind: Kind, default: &'static str, help: &'static str) -> Opt {
@@ -189,13 +189,13 @@ const fn ignored(name: &'static str, help: &'static str) -> Opt {
     }
 }
 
-const fn http_mode(name: &'static str, help: &'static str) -> Opt {
+const fn not_yet(name: &'static str, help: &'static str) -> Opt {
     Opt {
         name,
         kind: Kind::Any,
         list: false,
         default: "",
-        status: Status::NeedsHttpMode,
+        status: Status::NotYet,
         help,
     }
 }

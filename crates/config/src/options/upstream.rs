@@ -53,9 +53,9 @@ pub static UPSTREAM: Table = Table {
         ),
         opt(
             "protocol",
-            Kind::Choice(&["http1", "h2c", "h2"]),
+            Kind::Choice(&["http1", "h2c", "h2", "auto"]),
             "http1",
-            "What is spoken with its servers.",
+            "What is spoken with its servers; auto is what TLS agrees on.",
         ),
         opt(
             "tls",

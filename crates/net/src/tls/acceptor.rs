@@ -129,13 +129,25 @@ impl TlsAcceptor {
     /// # Errors
     /// See [`TlsError`].
     pub async fn accept(&self, stream: Stream) -> Result<Stream, TlsError> {
-        let snapshot = self.shared.snapshot.load_full();
+        Self::accept_with(stream, |_| self.clone()).await
+    }
+
+    /// As [`TlsAcceptor::accept`], by the server side that `choose` wants for the name the client asks for.
+    ///
+    /// # Errors
+    /// See [`TlsError`].
+    pub async fn accept_with(
+        stream: Stream,
+        choose: impl FnOnce(Option<&str>) -> Self,
+    ) -> Result<Stream, TlsError> {
         let Hello {
             stream,
             accepted,
             rest,
             extended_master_secret,
         } = read_hello(stream).await?;
+        let chosen = choose(accepted.client_hello().server_name());
+        let snapshot = chosen.shared.snapshot.load_full();
         let asks_for_unknown = accepted
             .client_hello()
             .server_name()

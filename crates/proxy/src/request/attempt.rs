@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use ::tunnel::ResetReason;
 use h1::{Framing, Request, Responder, Response};
 use route::{Compression, Report as Health};
 
@@ -26,7 +27,16 @@ use crate::{
 pub(super) enum Done {
     Over(Next),
     /// The connection ended before a byte of an answer, and nothing of the request is lost.
-    Unanswered(Turn),
+    Unanswered(Turn, Why),
+}
+
+/// What is known of a request that got no answer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Why {
+    /// What a relayed service's client said.
+    pub(super) reason: Option<ResetReason>,
+    /// The server has said that it has not looked at the request.
+    pub(super) unprocessed: bool,
 }
 
 /// An exchange that is over.
@@ -65,7 +75,8 @@ impl Forward<'_> {
             forward: self,
             request,
             server: self.upstream.server(picked.server),
-            upgrade: self.to.websocket && wants_websocket(request),
+            // Over HTTP/2 no connection changes its protocol.
+            upgrade: self.to.websocket && wants_websocket(request) && !lease.conn.is_http2(),
         };
         let Turn { body, responder } = turn;
         *to_upstream = Default::default();
@@ -156,7 +167,13 @@ impl Forward<'_> {
                 turn: Some(turn),
                 received: 0,
                 ..
-            } if silent => Done::Unanswered(turn),
+            } if silent => {
+                let why = Why {
+                    reason: lease.conn.refusal(),
+                    unprocessed: lease.conn.is_unprocessed(),
+                };
+                Done::Unanswered(turn, why)
+            }
             report => {
                 let ended = Ended {
                     lease,
@@ -193,7 +210,7 @@ impl Forward<'_> {
         if let Some(health) = health {
             self.upstream.report(picked.server, health, now);
         }
-        let server = self.upstream.server(picked.server);
+        let reason = lease.conn.refusal();
         let mut told = Told {
             status: report.status.unwrap_or_default(),
             sent: report.sent,
@@ -201,13 +218,13 @@ impl Forward<'_> {
             head_after,
             ended_by,
             phase,
-            server: &server.spec.name,
+            server: self.server_name(picked.server),
         };
         if report.tunnel && report.end.is_ok() {
             return self.tunnel(connection, work, lease, told).await;
         }
-        if report.reusable && server.send_proxy.is_none() {
-            self.upstream.keep(picked.server, lease, now);
+        if report.reusable {
+            self.keep(picked.server, lease, now);
         } else if report.end.is_err() {
             lease.conn.abort();
         }
@@ -228,7 +245,7 @@ impl Forward<'_> {
             self.context.note(work, &told);
             return Next::Abort;
         };
-        let (status, text) = explain(failed);
+        let (status, text) = self.words(reason).unwrap_or_else(|| explain(failed));
         told.status = status;
         // What an interim answer left there goes first.
         turn.goes_on_if(!worker.is_draining());

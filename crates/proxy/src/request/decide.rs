@@ -3,7 +3,11 @@
 use h1::Request;
 use route::{AuthDecision, RateDecision, Route, Scratch};
 
-use super::{Context, FieldView, Refusal, request_view};
+use super::{
+    Context, FieldView, Refusal,
+    relayed::{self, By},
+    request_view,
+};
 use crate::{
     answer::Turn,
     aside::Busy,
@@ -16,7 +20,7 @@ pub(super) async fn decide<'a>(
     request: Request<'_>,
     turn: &mut Turn,
     scratch: &mut Scratch,
-) -> Result<&'a Route, Refusal<'static>> {
+) -> Result<(&'a Route, By), Refusal<'static>> {
     let routes = &context.local.site.routes;
     let fields = FieldView(request.fields());
     let view = request_view(&request, context.about, &fields);
@@ -24,11 +28,15 @@ pub(super) async fn decide<'a>(
         Ok(found) => found,
         Err(bad) => return Err(Refusal::new(400, bad.to_string())),
     };
-    let Some(route) = found else {
-        let text = "Nothing here answers for this host and path.";
-        return Err(Refusal::new(404, text));
-    };
+    let (route, by) = relayed::find(context, &request, found).await?;
     context.route = Some(route);
+    if let By::Service(relayed) = &by
+        && !relayed.service.admits(context.visitor.addr.ip())
+    {
+        context.worker.metrics.proxy_denied_total.add_one();
+        let text = "This service does not accept visitors from your address.";
+        return Err(Refusal::new(403, text));
+    }
     match check(context, route, request).await {
         Ok(user) => context.user = user,
         Err(refusal) => {
@@ -46,7 +54,7 @@ pub(super) async fn decide<'a>(
         let text = "The body is larger than this service accepts.";
         return Err(Refusal::new(413, text));
     }
-    Ok(route)
+    Ok((route, by))
 }
 
 /// The route's own rules about who may pass; the user's name, where the route asks for one.

@@ -2,10 +2,15 @@
 
 use std::{cell::Cell, rc::Rc, time::Duration};
 
+use ::tunnel::ResetReason;
 use h1::{Framing, Request};
 use route::{Outcome, PickRequest, Report as Health, Route, ServerIndex, ToUpstream, Tried};
 
-use super::{Context, FieldView, Next, Refusal, attempt::Done};
+use super::{
+    Context, FieldView, Next, Refusal,
+    attempt::{Done, Why},
+    relayed::{self, Relayed},
+};
 use crate::{
     answer::Turn,
     log::Phase,
@@ -19,7 +24,15 @@ pub(super) struct Forward<'a> {
     pub(super) context: &'a Context<'a>,
     pub(super) route: &'a Route,
     pub(super) to: &'a ToUpstream,
+    /// A stand-in, where a relayed service is the target.
     pub(super) upstream: &'a Rc<Upstream>,
+    pub(super) relayed: Option<Relayed>,
+}
+
+/// Why the attempt before this one failed.
+enum Last {
+    NoConnection(ServerIndex, NoConnection),
+    Unanswered(ServerIndex, Why),
 }
 
 impl Forward<'_> {
@@ -39,16 +52,24 @@ impl Forward<'_> {
             };
             return self.refuse(connection, work, turn, refusal).await;
         };
+        let _inside = match self.relayed.as_ref().map(Relayed::enter) {
+            None => None,
+            Some(Ok(inside)) => Some(inside),
+            Some(Err(refusal)) => {
+                worker.metrics.proxy_unavailable_total.add_one();
+                return self.refuse(connection, work, turn, refusal).await;
+            }
+        };
         let mut tried = Tried::default();
         let mut retries = 0;
         // The server that failed last, and why if it was not reached at all.
-        let mut failed: Option<(ServerIndex, Option<NoConnection>)> = None;
+        let mut failed: Option<Last> = None;
         let mut shares = self.sharing(work);
         loop {
             let Some(picked) = self.pick(work, tried) else {
                 let refusal = match &failed {
-                    Some((server, Some(error))) => self.no_connection(*server, error),
-                    Some((server, None)) => self.unanswered(*server),
+                    Some(Last::NoConnection(server, failed)) => self.no_connection(*server, failed),
+                    Some(Last::Unanswered(server, why)) => self.unanswered(*server, *why),
                     None => {
                         worker.metrics.proxy_unavailable_total.add_one();
                         Refusal::unavailable("No server of this service is available now.")
@@ -58,14 +79,14 @@ impl Forward<'_> {
             };
             let server = picked.server;
             let now = worker.clock.coarse();
-            let lease = match self.lease(&picked, shares, now).await {
+            let lease = match self.lease(&picked, work, shares, now).await {
                 Ok(lease) => lease,
                 Err(error) => {
                     self.upstream.report(server, Health::Unreachable, now);
                     picked.finish(now, Outcome::Failed);
                     tried.insert(server);
                     if self.may_retry(&mut retries) {
-                        failed = Some((server, Some(error)));
+                        failed = Some(Last::NoConnection(server, error));
                         continue;
                     }
                     let refusal = self.no_connection(server, &error);
@@ -76,14 +97,18 @@ impl Forward<'_> {
             if reused {
                 worker.metrics.proxy_upstream_reused_total.add_one();
             }
-            match self.exchange(connection, turn, work, &picked, lease).await {
+            let why = match self.exchange(connection, turn, work, &picked, lease).await {
                 Done::Over(next) => return next,
-                Done::Unanswered(back) => turn = back,
-            }
+                Done::Unanswered(back, why) => {
+                    turn = back;
+                    why
+                }
+            };
             let now = worker.clock.coarse();
             picked.finish(now, Outcome::Failed);
-            // One that was kept and closed meanwhile says nothing of the server.
-            if !reused {
+            // One that was kept and closed meanwhile says nothing of the server, nor does a link that was lost.
+            let stale = reused || why.unprocessed || why.reason == Some(ResetReason::LinkLost);
+            if !stale {
                 self.upstream.report(server, Health::ServerError, now);
                 tried.insert(server);
             }
@@ -91,13 +116,16 @@ impl Forward<'_> {
             if shares.take().is_some() {
                 continue;
             }
-            if work.request.view(&work.saved).is_some_and(is_repeatable)
+            // A relayed service that could not be reached now will not be a moment later.
+            let repeatable = work.request.view(&work.saved).is_some_and(is_repeatable);
+            if (stale || self.relayed.is_none())
+                && (repeatable || why.unprocessed)
                 && self.may_retry(&mut retries)
             {
-                failed = Some((server, None));
+                failed = Some(Last::Unanswered(server, why));
                 continue;
             }
-            let refusal = self.unanswered(server);
+            let refusal = self.unanswered(server, why);
             return self.refuse(connection, work, turn, refusal).await;
         }
     }
@@ -138,7 +166,8 @@ impl Forward<'_> {
 
     /// Whether this request may share a connection with others, and how.
     fn sharing(&self, work: &Work) -> Option<Sharing> {
-        if !self.to.multiplex {
+        // Streams to a relayed service, and those of HTTP/2, share a connection as it is.
+        if !self.to.multiplex || self.relayed.is_some() {
             return None;
         }
         let request = work.request.view(&work.saved)?;
@@ -154,6 +183,7 @@ impl Forward<'_> {
     async fn lease(
         &self,
         picked: &Picked,
+        work: &Work,
         shares: Option<Sharing>,
         now: Duration,
     ) -> Result<Lease, NoConnection> {
@@ -165,11 +195,11 @@ impl Forward<'_> {
         {
             return Ok(lease);
         }
-        let lease = match self.upstream.waiting_connection(server, now) {
+        let lease = match self.waiting(server, now) {
             Some(lease) => lease,
-            None => Box::pin(self.connect(picked)).await?,
+            None => Box::pin(self.connect(picked, work)).await?,
         };
-        let Some(Sharing { head_only }) = shares else {
+        let Some(Sharing { head_only }) = shares.filter(|_| !lease.conn.is_http2()) else {
             return Ok(lease);
         };
         let limits = &self.context.local.heads.limits;
@@ -178,7 +208,57 @@ impl Forward<'_> {
         shared.ok_or_else(|| NoConnection::Failed(std::io::ErrorKind::InvalidInput.into()))
     }
 
-    async fn connect(&self, picked: &Picked) -> Result<Lease, NoConnection> {
+    /// A connection that waited and is still there.
+    fn waiting(&self, server: ServerIndex, now: Duration) -> Option<Lease> {
+        match &self.relayed {
+            None => self.upstream.waiting_connection(server, now),
+            Some(relayed) if relayed.service.one_visitor() => None,
+            Some(relayed) => self
+                .context
+                .worker
+                .relayed
+                .take(&*relayed.service, relayed.tag, now),
+        }
+    }
+
+    /// Keeps a connection for the next request, where one may use it.
+    pub(super) fn keep(&self, server: ServerIndex, lease: Lease, now: Duration) {
+        match &self.relayed {
+            None if self.upstream.server(server).send_proxy.is_none() => {
+                self.upstream.keep(server, lease, now);
+            }
+            Some(Relayed { service, tag }) if !service.one_visitor() => {
+                let worker = self.context.worker;
+                if !worker.is_draining() {
+                    worker.relayed.keep(service, *tag, lease, now);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// What was asked, for the log.
+    pub(super) fn server_name(&self, server: ServerIndex) -> &str {
+        match &self.relayed {
+            Some(relayed) => relayed.service.name(),
+            None => &self.upstream.server(server).spec.name,
+        }
+    }
+
+    /// What a relayed service's client says about a stream that it gave up.
+    pub(super) fn words(&self, reason: Option<ResetReason>) -> Option<(u16, &'static str)> {
+        let relayed = self.relayed.as_ref()?;
+        reason.map(|reason| relayed.service.explain(reason))
+    }
+
+    async fn connect(&self, picked: &Picked, work: &Work) -> Result<Lease, NoConnection> {
+        if let Some(relayed) = &self.relayed {
+            let host = work
+                .request
+                .view(&work.saved)
+                .map(|request| String::from_utf8_lossy(request.host()).into());
+            return relayed.open(self, host.unwrap_or_default()).await;
+        }
         let Context {
             worker,
             about,
@@ -220,17 +300,19 @@ impl Forward<'_> {
         self.context.refuse(connection, work, turn, refusal).await
     }
 
-    fn unanswered(&self, server: ServerIndex) -> Refusal<'_> {
+    /// The connection ended before an answer.
+    fn unanswered(&self, server: ServerIndex, why: Why) -> Refusal<'_> {
         let metrics = &self.context.worker.metrics;
         metrics.proxy_upstream_broken_total.add_one();
         let text = "The server behind this proxy closed the connection without an answer.";
-        let name = &self.upstream.server(server).spec.name;
-        Refusal::failed(Phase::Answer, 502, text, name)
+        let (status, text) = self.words(why.reason).unwrap_or((502, text));
+        Refusal::failed(Phase::Answer, status, text, self.server_name(server))
     }
 
     fn no_connection(&self, server: ServerIndex, failed: &NoConnection) -> Refusal<'_> {
-        let name = &self.upstream.server(server).spec.name;
+        let name = self.server_name(server);
         let (status, text) = match failed {
+            NoConnection::Relay(why) => return relayed::no_stream(*why),
             NoConnection::Failed(error) => {
                 tracing::debug!(%error, upstream = %self.upstream.spec().name, "no server could be reached");
                 (502, "The server behind this proxy cannot be reached.")

@@ -119,6 +119,10 @@ impl<'h> Outgoing<'h> {
         if !self.upgrade {
             line = line.without_upgrade();
         }
+        let relayed = self.forward.relayed.as_ref();
+        if let Some(host) = relayed.and_then(|relayed| relayed.service.host()) {
+            return line.with_host(host.as_bytes());
+        }
         line = match &to.host {
             HostField::Visitor if !request.authority().is_empty() => line,
             HostField::Visitor | HostField::Server => {

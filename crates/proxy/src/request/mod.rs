@@ -14,6 +14,7 @@ mod forward;
 mod head;
 mod note;
 mod own;
+mod relayed;
 
 use std::{rc::Rc, time::Duration};
 
@@ -30,6 +31,7 @@ use crate::{
 
 pub(crate) use note::Told;
 pub(crate) use own::Refusal;
+use relayed::By;
 
 /// What becomes of the visitor's connection.
 pub(crate) enum Next {
@@ -166,7 +168,7 @@ pub(crate) async fn serve(
         connection.deadline.bound(route.timeouts.total);
     }
     match decided {
-        Ok(route) => act(&context, route, connection, turn, work).await,
+        Ok((route, by)) => act(&context, route, by, connection, turn, work).await,
         Err(refusal) => context.refuse(connection, work, turn, refusal).await,
     }
 }
@@ -174,10 +176,28 @@ pub(crate) async fn serve(
 async fn act(
     context: &Context<'_>,
     route: &Route,
+    by: By,
     connection: &mut Connection,
     turn: Turn,
     work: &mut Work,
 ) -> Next {
+    match by {
+        By::Action => {}
+        By::Page(page) => return context.page(connection, work, turn, &page).await,
+        By::Service(relayed) => {
+            let Some(upstream) = &context.local.relay else {
+                return Next::Abort;
+            };
+            let forward = forward::Forward {
+                context,
+                route,
+                to: &context.local.site.relay.to,
+                upstream,
+                relayed: Some(relayed),
+            };
+            return forward.run(connection, turn, work).await;
+        }
+    }
     match &route.action {
         Action::Upstream(to) => match context.local.upstream(to.upstream) {
             Some(upstream) => {
@@ -187,6 +207,7 @@ async fn act(
                     route,
                     to,
                     upstream: &upstream,
+                    relayed: None,
                 };
                 forward.run(connection, turn, work).await
             }
@@ -201,8 +222,7 @@ async fn act(
             Box::pin(crate::files::serve(context, connection, work, turn, files)).await
         }
         Action::Service(_) => {
-            let text = "Relayed services are reached through gt server only.";
-            let refusal = Refusal::new(502, text);
+            let refusal = relayed::away();
             context.refuse(connection, work, turn, refusal).await
         }
     }

@@ -10,6 +10,7 @@ use super::{Context, FieldView, Next, Told};
 use crate::{
     answer::{self, Answer, Turn},
     log::{EndedBy, Phase},
+    relay::Page,
     visitor::Connection,
     work::Work,
 };
@@ -65,6 +66,14 @@ impl<'a> Refusal<'a> {
             phase,
             server,
             ..Self::new(504, TOO_LATE)
+        }
+    }
+
+    /// It may be tried again after so long.
+    pub(super) fn later(self, after: Duration) -> Self {
+        Self {
+            retry_after: Some(after),
+            ..self
         }
     }
 
@@ -169,6 +178,23 @@ impl Context<'_> {
             kind: "",
             body: b"",
             location: Some(&location),
+        };
+        self.answer(connection, work, turn, own).await
+    }
+
+    /// Answers with a page of the server itself.
+    pub(super) async fn page(
+        &self,
+        connection: &mut Connection,
+        work: &mut Work,
+        turn: Turn,
+        page: &Page,
+    ) -> Next {
+        let own = Own {
+            status: 200,
+            kind: page.content_type,
+            body: &page.body,
+            location: None,
         };
         self.answer(connection, work, turn, own).await
     }

@@ -49,6 +49,7 @@ pub(crate) fn upstream(servers: Vec<UpstreamServer>) -> UpstreamSpec {
         breaker: BreakerSpec::default(),
         retry: RetryBudgetSpec::default(),
         keep_alive: KeepAlive::default(),
+        protocol: proxy::ServerProtocol::default(),
     }
 }
 

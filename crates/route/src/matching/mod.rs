@@ -33,6 +33,17 @@ use host::{MAX_HOST, lower_host};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RouteId(pub u32);
 
+/// What rules say of a host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Claim {
+    /// A rule names it, itself or by a wildcard.
+    Named,
+    /// Only rules for all hosts fit.
+    Any,
+    /// No rule fits.
+    Nothing,
+}
+
 /// What a request must be. The default fits every request.
 #[derive(Debug, Clone, Default)]
 pub struct Match {
@@ -256,6 +267,30 @@ impl Routes {
             }
         }
         fits(&self.any)
+    }
+
+    /// Whether a rule could take a request for a host on a listener, whatever else it is.
+    pub fn claim(&self, listener: u16, scheme: Scheme, host: &[u8]) -> Claim {
+        let could = |list: &Candidates| {
+            list.iter().any(|n| {
+                let rule = &self.matches[*n as usize];
+                (rule.listeners.is_empty() || rule.listeners.contains(&listener))
+                    && rule.scheme.is_none_or(|wanted| wanted == scheme)
+            })
+        };
+        let mut buffer = [0; MAX_HOST];
+        if let Some(host) = lower_host(host, &mut buffer) {
+            let below = |suffix: &[u8]| host.len() > suffix.len() && host.ends_with(suffix);
+            let mut wildcard = self.wildcard.iter().filter(|(suffix, _)| below(suffix));
+            if self.exact.get(host).is_some_and(could) || wildcard.any(|(_, list)| could(list)) {
+                return Claim::Named;
+            }
+        }
+        if could(&self.any) {
+            Claim::Any
+        } else {
+            Claim::Nothing
+        }
     }
 
     /// The route of an id.

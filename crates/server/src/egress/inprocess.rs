@@ -30,7 +30,7 @@ use crate::{answer::Answer, forward::Visit, server::Shared, snapshot::Snapshot};
 pub(crate) struct StatusPage(Mutex<Option<(Instant, Bytes)>>);
 
 impl StatusPage {
-    fn get(&self, server: &Shared) -> Bytes {
+    pub(crate) fn get(&self, server: &Shared) -> Bytes {
         let mut made = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match &*made {
             Some((at, page)) if at.elapsed() < FRESH => page.clone(),

@@ -2,9 +2,10 @@
 
 use std::{net::SocketAddr, rc::Rc, sync::Arc, time::Duration};
 
+use route::Claim;
 use sniff::{
     Classified, classify, h2,
-    host::{Authority, Host},
+    host::Authority,
     http::{Head, HeadError, HeadSniffer, Limits},
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -18,10 +19,10 @@ use crate::{
     answer::{Answer, Form, send_and_close},
     complaints::Complaint,
     egress::inprocess,
-    forward::{AWAY, Visit, carry},
+    forward::{AWAY, Visit, by_requests, carry, scheme},
     gate::Place,
     links,
-    routing::{Found, Kind},
+    routing::{Found, Kind, names},
     session::Service,
     worker::Worker,
 };
@@ -42,6 +43,9 @@ pub(crate) async fn visit(worker: Rc<Worker>, arrival: Arrival) {
         Understood::Visit(visit, service) => {
             carry(worker, visit, service).await;
         }
+        Understood::Requests(visit, listener, service) => {
+            Box::pin(by_requests(worker, visit, listener, service)).await;
+        }
         Understood::Status(visit) => {
             Box::pin(inprocess::status(&worker.server, visit)).await;
         }
@@ -55,6 +59,8 @@ enum Understood {
     Link(net::Stream, Place),
     Status(Visit),
     Visit(Visit, Arc<Service>),
+    /// Each request is looked at by itself: the proxy's listener on this address, and the service of the first request.
+    Requests(Visit, Option<u16>, Option<Arc<Service>>),
 }
 
 async fn understand(worker: &Rc<Worker>, arrival: Arrival) -> Understood {
@@ -248,8 +254,18 @@ async fn decide(
     asked: Option<&Authority>,
 ) -> Understood {
     let (host, prefix) = names(asked);
-    let found = worker
-        .server
+    let server = &worker.server;
+    let scheme = scheme(&visit.stream);
+    let listener = server.live().shared_listener(scheme);
+    let claim = listener.map_or(Claim::Nothing, |listener| {
+        server.doorway.claim(listener, scheme, host.as_bytes())
+    });
+    if claim == Claim::Named {
+        return Understood::Requests(visit, listener, None);
+    }
+    // What was agreed on in TLS is spoken, whoever is asked for.
+    let over_h2 = visit.stream.alpn() == Some(b"h2");
+    let found = server
         .registry
         .find(Kind::Http, &host, prefix.as_deref())
         .await;
@@ -257,8 +273,13 @@ async fn decide(
     visit.about.server_name = Some(host.into());
     let metrics = &worker.server.metrics;
     match found {
+        Found::Service(service) if over_h2 || service.declared.http.is_some() => {
+            Understood::Requests(visit, listener, Some(service))
+        }
         Found::Service(service) => Understood::Visit(visit, service),
+        Found::Status if over_h2 => Understood::Requests(visit, listener, None),
         Found::Status => Understood::Status(visit),
+        Found::Nothing if claim == Claim::Any => Understood::Requests(visit, listener, None),
         Found::Away => {
             metrics.client_away_total.add_one();
             visit.refuse(&AWAY).await;
@@ -281,18 +302,6 @@ async fn decide(
             Understood::Nothing
         }
     }
-}
-
-/// The host in lower case and its first label.
-fn names(authority: Option<&Authority>) -> (String, Option<String>) {
-    let Some(authority) = authority else {
-        return (String::new(), None);
-    };
-    let host = match authority.host() {
-        Host::Name(name) => name.to_string(),
-        Host::Ip(address) => address.to_string(),
-    };
-    (host, authority.first_label().map(str::to_owned))
 }
 
 /// A link over WebSocket names its subprotocol.

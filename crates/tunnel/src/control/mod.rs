@@ -14,7 +14,7 @@ pub use answer::{
 };
 pub use assembler::{Assembler, SetError, SetItem};
 pub use names::{BadService, Cidr, HostName, HostPrefix};
-pub use service::{MAX_CIDRS, ServiceDecl, ServiceKind, Services};
+pub use service::{HttpMode, MAX_CIDRS, MAX_HTTP_HOST, ServiceDecl, ServiceKind, Services};
 
 use crate::{
     Message,

@@ -54,6 +54,50 @@ pub struct ServiceDecl {
     pub load_balance: Option<Name>,
     /// Bytes per second and direction; none for what the server grants. Never zero on the wire.
     pub bandwidth: Option<u64>,
+    /// The server parses what visitors send: HTTP mode. None for streams that are copied untouched.
+    pub http: Option<HttpMode>,
+}
+
+/// How a server forwards requests to a service in HTTP mode.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct HttpMode {
+    /// Stands for what is behind the service: streams that were opened while it was another number carry no more requests.
+    pub behind: u32,
+    /// A stream carries the requests of one visitor only, because its header is told to the service.
+    pub one_visitor: bool,
+    /// What `Host` says instead of what the visitor asked for, at most [`MAX_HTTP_HOST`] bytes of visible ASCII.
+    pub host: Option<Box<str>>,
+}
+
+/// Longest host that a service may want to be told: a name, brackets and a port.
+pub const MAX_HTTP_HOST: usize = 270;
+
+impl HttpMode {
+    /// Flags u8 ‖ behind u32 ‖ host.
+    fn encode(&self) -> Vec<u8> {
+        let mut out = vec![u8::from(self.one_visitor)];
+        out.extend_from_slice(&self.behind.to_be_bytes());
+        out.extend_from_slice(self.host.as_deref().unwrap_or_default().as_bytes());
+        out
+    }
+
+    /// Flags of a later version are passed over.
+    fn decode(value: &[u8]) -> Result<Self, DecodeError> {
+        let invalid = |why| DecodeError::Invalid { field: "http", why };
+        let (fixed, host) = value
+            .split_first_chunk::<5>()
+            .ok_or_else(|| invalid("too short"))?;
+        let [flags, behind @ ..] = *fixed;
+        if host.len() > MAX_HTTP_HOST || !host.iter().all(u8::is_ascii_graphic) {
+            return Err(invalid("no host"));
+        }
+        let host = str(host, "http")?;
+        Ok(Self {
+            behind: u32::from_be_bytes(behind),
+            one_visitor: flags & 1 != 0,
+            host: (!host.is_empty()).then(|| host.into()),
+        })
+    }
 }
 
 impl ServiceDecl {
@@ -72,6 +116,7 @@ impl ServiceDecl {
             deny: Vec::new(),
             load_balance: None,
             bandwidth: None,
+            http: None,
         }
     }
 
@@ -86,6 +131,7 @@ impl ServiceDecl {
     const DENY: u8 = 9;
     const LOAD_BALANCE: u8 = 10;
     const BANDWIDTH: u8 = 11;
+    const HTTP: u8 = 12;
 
     fn decode(fields: Fields<'_>) -> Result<Self, DecodeError> {
         let [kind] = fields.array(Self::KIND, "kind")?;
@@ -124,6 +170,10 @@ impl ServiceDecl {
             deny: cidrs(fields, Self::DENY, "deny")?,
             load_balance: load_balance.transpose()?,
             bandwidth,
+            http: fields
+                .optional(Self::HTTP, "http")?
+                .map(HttpMode::decode)
+                .transpose()?,
         })
     }
 }
@@ -177,6 +227,17 @@ impl SetItem for ServiceDecl {
             Self::BANDWIDTH,
             self.bandwidth.filter(|b| *b > 0).map(u64::to_be_bytes),
         );
+        if let Some(http) = &self.http {
+            let invalid = |why| DecodeError::Invalid { field: "http", why };
+            let good = |host: &str| {
+                (1..=MAX_HTTP_HOST).contains(&host.len())
+                    && host.bytes().all(|byte| byte.is_ascii_graphic())
+            };
+            if !http.host.as_deref().is_none_or(good) {
+                return Err(invalid("no host"));
+            }
+            tlv::put(&mut out, Self::HTTP, &http.encode());
+        }
         Ok(out)
     }
 }

@@ -41,7 +41,10 @@ impl Check<'_> {
             ));
             return None;
         }
-        let protocol = self.listener_protocol(entry);
+        let protocol = match draft.shared.get(&addr) {
+            Some(tls) => self.protocol_of_server(entry, *tls),
+            None => self.listener_protocol(entry),
+        };
         let proxy_protocol = self.networks(entry, "proxyProtocol");
         let id = draft.listeners.len() as u16;
         draft.listeners.push(ProxyListener {
@@ -51,6 +54,39 @@ impl Check<'_> {
             proxy_protocol,
         });
         Some(id)
+    }
+
+    /// A listener on an address of the server: what is done there before the first request is the server's to say.
+    fn protocol_of_server(&mut self, entry: &Section, tls: bool) -> ListenerProtocol {
+        let (option, fits) = if tls {
+            ("tlsAddr", "https")
+        } else {
+            ("addr", "http")
+        };
+        let protocol = entry.choice("protocol", &mut self.findings);
+        if let Some(other) = protocol.filter(|protocol| *protocol != fits) {
+            let message = format!("`protocol: {other}` on the address of `{option}`");
+            let problem = Problem::new(entry.place_of("protocol"), message);
+            self.findings
+                .problem(problem.help("give it an address of its own"));
+        }
+        let of_server = [
+            "certFile",
+            "keyFile",
+            "certificates",
+            "tlsVersion",
+            "clientCA",
+            "clientCertOptional",
+            "http2",
+            "proxyProtocol",
+        ];
+        for name in of_server.into_iter().filter(|name| entry.has(name)) {
+            let message = format!("`{name}` on the address of `{option}`, which is the server's");
+            let problem = Problem::new(entry.place_of(name), message);
+            self.findings
+                .problem(problem.help("take it out, or give the listener an address of its own"));
+        }
+        ListenerProtocol::OfServer { tls }
     }
 
     fn listener_protocol(&mut self, entry: &Section) -> ListenerProtocol {

@@ -85,14 +85,18 @@ pub(super) struct Draft {
     stream_timeouts: HashMap<u16, Timeouts>,
     /// Relay services can be routed to.
     in_server: bool,
+    /// Addresses of the server itself on which listeners may stand too; whether TLS is ended there.
+    shared: HashMap<SocketAddr, bool>,
 }
 
 impl Check<'_> {
-    /// The `proxy` section of a server's file. `taken` are addresses that the server itself listens on.
+    /// The `proxy` section of a server's file. `taken` are addresses that the server itself listens on; on `shared` it speaks HTTP, with TLS
+    /// or without.
     pub(super) fn proxy_of_server(
         &mut self,
         node: &Node,
         taken: &[(&str, SocketAddr)],
+        shared: &[(Option<SocketAddr>, bool)],
     ) -> ProxyConfig {
         let section = Section::read(&PROXY, node, &mut self.findings);
         let mut draft = Draft {
@@ -102,6 +106,11 @@ impl Check<'_> {
         for (name, addr) in taken {
             draft.taken.insert(*addr, format!("`{name}` of the server"));
         }
+        // Port 0 is a free port, a different one each time.
+        let shared = shared
+            .iter()
+            .filter_map(|(addr, tls)| Some(((*addr)?, *tls)));
+        draft.shared = shared.filter(|(addr, _)| addr.port() != 0).collect();
         self.proxy_basis(&section, &mut draft);
         self.proxy_section(&section, &mut draft);
         self.finish_proxy(draft, &section, true)

@@ -189,6 +189,7 @@ impl Check<'_> {
         upstream.protocol = match entry.choice("protocol", &mut self.findings) {
             Some("h2c") => UpstreamProtocol::H2c,
             Some("h2") => UpstreamProtocol::H2,
+            Some("auto") => UpstreamProtocol::Auto,
             _ => UpstreamProtocol::Http1,
         };
         upstream.proxy_protocol = match entry.choice("proxyProtocol", &mut self.findings) {
@@ -219,9 +220,13 @@ impl Check<'_> {
                 .problem(problem.help("make two upstreams, or write all addresses as https://"));
         }
         match (upstream.protocol, &upstream.tls) {
-            (UpstreamProtocol::H2, None) => {
-                let problem =
-                    Problem::new(entry.place_of("protocol"), "`protocol: h2` needs `tls`");
+            (protocol @ (UpstreamProtocol::H2 | UpstreamProtocol::Auto), None) => {
+                let word = match protocol {
+                    UpstreamProtocol::H2 => "h2",
+                    _ => "auto",
+                };
+                let message = format!("`protocol: {word}` needs `tls`");
+                let problem = Problem::new(entry.place_of("protocol"), message);
                 self.findings.problem(
                     problem.help("give `tls: {}`, or use `protocol: h2c` for HTTP/2 without TLS"),
                 );
