@@ -1,7 +1,7 @@
 //! The server side: a group of sockets on one address, and on each worker an endpoint over one of them.
 //!
 //! A [`Server`] binds and may be kept to change certificates and read counters; its [`Shard`]s travel to the workers and become [`Endpoint`]s there.
-//! On an endpoint one task takes what arrives ([`admission`]), a task per connection does its handshake, and [`Endpoint::accept`] gives
+//! On an endpoint one task takes what arrives (`admission.rs`), a task per connection does its handshake, and [`Endpoint::accept`] gives
 //! what came of it. All waits and numbers are bounded by [`Config`].
 
 mod admission;

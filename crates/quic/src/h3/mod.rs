@@ -1,7 +1,7 @@
 //! HTTP/3 (RFC 9114): requests and responses on the streams of a QUIC connection, either end.
 //!
-//! Bytes become [`frame`]s, field sections are read and written by [`qpack`], and [`message`] makes requests and responses of them, or says that they
-//! are none. All of these are functions of their input: no socket, no clock. [`link`] is what a connection's streams share, [`stream`] the two
+//! Bytes become `frame`s, field sections are read and written by `qpack`, and `message` makes requests and responses of them, or says that they
+//! are none. All of these are functions of their input: no socket, no clock. `link` is what a connection's streams share, `stream` the two
 //! directions of one exchange, [`server`] and [`client`] the two ends.
 //!
 //! What a peer can make this end keep is bounded by [`Settings`] and the windows of QUIC. There is no push and no dynamic table.
