@@ -193,16 +193,20 @@ fn serve_quic(
     };
     let shards = ::quic::Server::from_sockets(sockets, tls, config)
         .map_err(|error| error.to_string())
-        .and_then(|server| server.shards().map_err(|error| error.to_string()));
+        .and_then(|server| {
+            let shards = server.shards().map_err(|error| error.to_string())?;
+            Ok((server, shards))
+        });
     match shards {
-        Ok(shards) => {
+        Ok((server, shards)) => {
             for shard in shards {
                 let Some(handle) = workers.get(shard.index() % workers.len().max(1)) else {
                     continue;
                 };
+                let server = server.clone();
                 let _ = handle.spawn(move || async move {
                     if let Some(worker) = Worker::current() {
-                        quic::serve(worker, shard).await;
+                        quic::serve(worker, server, shard).await;
                     }
                 });
             }

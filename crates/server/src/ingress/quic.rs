@@ -13,13 +13,14 @@ use crate::{
     worker::Worker,
 };
 
-/// Serves one socket of `quicAddr` until the server stops; links go on.
-pub(crate) async fn serve(worker: Rc<Worker>, shard: ::quic::Shard) {
+/// Serves one socket of `quicAddr` until another process takes over; links go on. A server that stops refuses clients in so many words, so that
+/// they try another at once: who says nothing over UDP is waited for.
+pub(crate) async fn serve(worker: Rc<Worker>, server: ::quic::Server, shard: ::quic::Shard) {
     let endpoint = match shard.start() {
         Ok(endpoint) => endpoint,
         Err(error) => return tracing::error!(%error, "a listener cannot be served"),
     };
-    let stop = worker.server.stopping.clone();
+    let stop = worker.server.leaving.clone();
     loop {
         let incoming = tokio::select! {
             biased;
@@ -58,8 +59,11 @@ pub(crate) async fn serve(worker: Rc<Worker>, shard: ::quic::Shard) {
             }
         });
     }
-    // The endpoint's own task lives as long as its connections do.
-    drop(endpoint);
+    // What is in its handshake now must be told to come again: the other process does not know it.
+    server.refuse_new();
+    while let Some(incoming) = endpoint.accept().await {
+        incoming.connection.close(GONE, b"another process serves");
+    }
 }
 
 /// Counted with the others that have not shown who they are.
@@ -72,3 +76,5 @@ fn enter(worker: &Worker, incoming: &Incoming) -> Result<Place, Full> {
 
 /// What a client is told that finds no place.
 const BUSY: VarInt = VarInt::from_u32(1);
+/// What a client is told that has to come again.
+const GONE: VarInt = VarInt::from_u32(2);
