@@ -130,9 +130,9 @@ impl Registry {
         }
     }
 
-    /// Who answers for a name at this moment.
+    /// What kind of service answers for a name at this moment; nobody's turn is over.
     pub(crate) fn look(&self, kind: Kind, host: &str, prefix: Option<&str>) -> Found {
-        self.table.load().find(kind, host, prefix)
+        self.table.load().peek(kind, host, prefix)
     }
 
     /// Who answers for a name. Just after another process has handed over, its clients are on their way, and a name that is not there

@@ -59,12 +59,21 @@ impl Clone for Route {
 impl Route {
     /// The next service in turn, one whose client is connected if there is any.
     pub(crate) fn pick(&self) -> Option<&Arc<Service>> {
-        let n = self.services.len();
-        let first = if n > 1 {
+        let first = if self.services.len() > 1 {
             self.turn.fetch_add(1, Relaxed)
         } else {
             0
         };
+        self.from(first)
+    }
+
+    /// Whom [`Route::pick`] would name now; the turn stays.
+    fn peek(&self) -> Option<&Arc<Service>> {
+        self.from(self.turn.load(Relaxed))
+    }
+
+    fn from(&self, first: usize) -> Option<&Arc<Service>> {
+        let n = self.services.len();
         let in_turn = || (0..n).map(|step| &self.services[(first.wrapping_add(step)) % n]);
         in_turn()
             .find(|service| service.session.link_count() > 0)
@@ -108,6 +117,21 @@ impl Table {
 
     /// The status page wins over all, then a full host name over a prefix. `prefix` is the first label.
     pub(crate) fn find(&self, kind: Kind, host: &str, prefix: Option<&str>) -> Found {
+        self.find_by(kind, host, prefix, Route::pick)
+    }
+
+    /// The same, for whoever only wants to know what kind of service answers: nobody's turn is over.
+    pub(crate) fn peek(&self, kind: Kind, host: &str, prefix: Option<&str>) -> Found {
+        self.find_by(kind, host, prefix, Route::peek)
+    }
+
+    fn find_by(
+        &self,
+        kind: Kind,
+        host: &str,
+        prefix: Option<&str>,
+        choose: impl FnOnce(&Route) -> Option<&Arc<Service>>,
+    ) -> Found {
         let status = self.status_prefix.as_ref().map(HostPrefix::as_str);
         if kind == Kind::Http && prefix.is_some() && prefix == status {
             return Found::Status;
@@ -116,7 +140,7 @@ impl Table {
             .hosts
             .get(&(kind, host.to_owned()))
             .or_else(|| self.prefixes.get(&(kind, prefix?.to_owned())));
-        match route.and_then(Route::pick) {
+        match route.and_then(choose) {
             Some(service) => Found::Service(Arc::clone(service)),
             None if prefix.is_some_and(|prefix| {
                 self.expected.expects(prefix) && !self.connected.contains(prefix)

@@ -121,7 +121,7 @@ fn each_request_goes_where_its_host_says(transport: Transport) {
         .start_up();
     let _blue = server
         .client(transport, "other")
-        .service(blue.url("http"), "hostPrefix: blue")
+        .service(blue.url("http"), "hostPrefix: blue, mode: stream")
         .start_up();
     let mut visitor = HttpConn::new(http::connect(server.http()).expect("a connection"));
     for _ in 0..4 {
@@ -402,7 +402,7 @@ fn http2_is_spoken_where_requests_are_looked_at() {
     let _client = server
         .client(Transport::Tcp, "web")
         .service(by_request.url("http"), "mode: http")
-        .service(by_stream.url("http"), "hostPrefix: stream")
+        .service(by_stream.url("http"), "hostPrefix: stream, mode: stream")
         .start_up();
     let config = || tls::client_config(&[server.cert().der().clone()], &[b"h2", b"http/1.1"]);
     let agreed = |name: &str| {

@@ -265,10 +265,16 @@ async fn decide(
     }
     // What was agreed on in TLS is spoken, whoever is asked for.
     let over_h2 = visit.stream.alpn() == Some(b"h2");
-    let found = server
-        .registry
-        .find(Kind::Http, &host, prefix.as_deref())
-        .await;
+    // Where requests are looked at, each of them takes its own turn among services of one name.
+    let found = match server.registry.look(Kind::Http, &host, prefix.as_deref()) {
+        Found::Service(service) if over_h2 || service.declared.http.is_some() => {
+            Found::Service(service)
+        }
+        _ => {
+            let registry = &server.registry;
+            registry.find(Kind::Http, &host, prefix.as_deref()).await
+        }
+    };
     visit.about.form = form;
     visit.about.server_name = Some(host.into());
     let metrics = &worker.server.metrics;
