@@ -33,9 +33,9 @@ pub(crate) enum RunError {
 
 /// What is running.
 enum Running {
-    Server(Server),
-    Client(Client),
-    Proxy(proxy::Proxy),
+    Server(Box<Server>),
+    Client(Box<Client>),
+    Proxy(Box<proxy::Proxy>),
 }
 
 /// Runs all of them until SIGINT or SIGTERM; a second signal ends at once. If one cannot be started, none runs.
@@ -46,9 +46,11 @@ pub(crate) fn run(configurations: Vec<Checked>) -> Result<(), RunError> {
     for configuration in configurations {
         let listener = api_listener(&configuration);
         let one = match configuration {
-            Checked::Proxy(proxy) => Running::Proxy(proxy::Proxy::start(proxy_options(&proxy)?)?),
-            Checked::Server(server) => Running::Server(Server::start(*server)?),
-            Checked::Client(client) => Running::Client(Client::start(*client)?),
+            Checked::Proxy(proxy) => {
+                Running::Proxy(Box::new(proxy::Proxy::start(proxy_options(&proxy)?)?))
+            }
+            Checked::Server(server) => Running::Server(Box::new(Server::start(*server)?)),
+            Checked::Client(client) => Running::Client(Box::new(Client::start(*client)?)),
         };
         if let Some(listener) = listener {
             apis.push(Api::start(&listener, one.source())?);
