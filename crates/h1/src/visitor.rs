@@ -338,6 +338,12 @@ impl ResponseWriter {
 }
 
 impl Drain {
+    /// Bytes that are known to be left, for a body of known length.
+    #[must_use]
+    pub fn remaining(&self) -> Option<u64> {
+        self.decoder.remaining()
+    }
+
     /// Takes from what arrived: how many bytes, and what is next.
     pub fn receive(mut self, input: &[u8]) -> (usize, Drained) {
         let mut consumed = 0;

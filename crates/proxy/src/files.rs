@@ -103,7 +103,8 @@ pub(crate) async fn serve(
     }
     match writer.finish(body) {
         h1::Next::Idle(visitor) => Next::Again(visitor),
-        h1::Next::Drain(_) | h1::Next::Close => Next::Close,
+        h1::Next::Drain(rest) => Next::Drain(rest),
+        h1::Next::Close => Next::Close,
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::{net::SocketAddr, rc::Rc, task::Poll, time::Duration};
 
-use h1::RequestError;
+use h1::{Drained, RequestError};
 use net::tls::PeerCertificate;
 use route::{Scheme, Timeouts};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -168,6 +168,10 @@ impl Connection {
             self.deadline.bound(None);
             match next {
                 Next::Again(idle) => visitor = idle,
+                Next::Drain(rest) => match self.drain(rest).await {
+                    Some(idle) => visitor = idle,
+                    None => return Busy::Over(End::Close),
+                },
                 Next::Close => return Busy::Over(End::Close),
                 Next::Abort => return Busy::Over(End::Abort),
                 Next::Gone => return Busy::Over(End::Gone),
@@ -211,6 +215,39 @@ impl Connection {
             Ok(Ok(1..)) => Waited::Came,
             Ok(_) => Waited::Gone,
             Err(Late) => Waited::Late,
+        }
+    }
+
+    /// Reads what is left of a body, if that is little and soon there. `None`: the connection is to be closed. A stream of HTTP/2 or 3 has nothing
+    /// behind its request.
+    async fn drain(&mut self, mut rest: h1::Drain) -> Option<h1::Visitor> {
+        let too_much = rest
+            .remaining()
+            .is_some_and(|left| left > DRAIN_BYTES as u64);
+        if too_much || !matches!(self.conn, Conn::Socket(_)) {
+            return None;
+        }
+        self.deadline.set(Some(LINGER));
+        let mut budget = DRAIN_BYTES;
+        loop {
+            let (read, next) = rest.receive(self.input.bytes());
+            self.input.consume(read);
+            budget = budget.checked_sub(read)?;
+            match next {
+                Drained::Idle(visitor) => return Some(visitor),
+                Drained::Close => return None,
+                Drained::More(more) => rest = more,
+            }
+            let Self {
+                conn,
+                input,
+                deadline,
+                ..
+            } = self;
+            let filled = deadline.limit(|cx| input.poll_fill(conn, BUFFER, cx));
+            let Ok(Ok(1..)) = filled.await else {
+                return None;
+            };
         }
     }
 
@@ -314,4 +351,6 @@ impl Connection {
 /// A request that comes within this after another finds everything as that one left it.
 const BRIEF: Duration = Duration::from_millis(100);
 const LINGER: Duration = Duration::from_secs(2);
+/// What is read of a body after an early answer, for the connection's sake.
+const DRAIN_BYTES: usize = 64 << 10;
 const LINGER_BYTES: usize = 1 << 20;

@@ -82,7 +82,7 @@ impl Worker {
         relay: Option<Arc<dyn Relay>>,
     ) -> Rc<Self> {
         let clock = Clock::new();
-        let local = Local::new(site, clock.precise());
+        let local = Local::new(site, relay.is_some(), clock.precise());
         Rc::new(Self {
             clock,
             metrics,
@@ -102,7 +102,7 @@ impl Worker {
 
     /// From now on requests are served by another site; those under way end with theirs.
     pub(crate) fn set_site(&self, site: SharedSite) {
-        let local = Local::new(site, self.clock.precise());
+        let local = Local::new(site, self.relay.is_some(), self.clock.precise());
         *self.local.borrow_mut() = Rc::new(local);
     }
 
@@ -143,7 +143,8 @@ impl Worker {
 }
 
 impl Local {
-    fn new(site: SharedSite, now: Duration) -> Self {
+    /// `relays`: visitors may also be those of relay services.
+    fn new(site: SharedSite, relays: bool, now: Duration) -> Self {
         let upstreams = (0..site.upstreams.len())
             .map(|index| Upstream::new(&site, index, now).map(Rc::new))
             .collect();
@@ -163,7 +164,7 @@ impl Local {
             relay: Upstream::new(&site, usize::MAX, now).map(Rc::new),
             rates,
             passwords: RefCell::new(AuthTable::new(&rand::random())),
-            heads: Heads::of(&site),
+            heads: Heads::of(&site, relays),
             site,
         }
     }
@@ -183,8 +184,11 @@ impl Local {
 }
 
 impl Heads {
-    fn of(site: &SharedSite) -> Self {
-        let routes = || site.routes.iter().chain([&site.relay.route]);
+    fn of(site: &SharedSite, relays: bool) -> Self {
+        let routes = || {
+            let others = relays.then_some(&site.relay.route);
+            site.routes.iter().chain(others)
+        };
         let bytes = routes().map(|route| route.limits.header_bytes).max();
         let fields = routes().map(|route| route.limits.header_fields).max();
         let header = routes().map(|route| route.timeouts.header).max();

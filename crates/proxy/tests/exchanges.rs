@@ -401,3 +401,29 @@ fn limits_and_times_of_a_route_hold() {
         "a connection without a request is just closed"
     );
 }
+
+#[test]
+fn what_is_left_of_a_body_after_an_early_answer_is_read_and_the_next_request_served() {
+    let early = Origin::new(|mut stream, _| {
+        let _ = read_head(&mut stream);
+        let _ = stream.write_all(b"HTTP/1.1 403 No\r\nContent-Length: 2\r\n\r\nno");
+        let _ = std::io::copy(&mut stream, &mut std::io::sink());
+    });
+    let proxy = before(&early);
+    let mut visitor = connect(&proxy);
+    for _ in 0..2 {
+        let head = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 40000\r\n\r\n";
+        visitor.write_all(head).expect("sent");
+        let answer = text(&read_message(&mut visitor).expect("an answer"));
+        assert!(answer.starts_with("HTTP/1.1 403 "), "{answer}");
+        assert!(!answer.contains("close"), "{answer}");
+        visitor.write_all(&[b'x'; 40000]).expect("sent");
+    }
+    // Too much of it is not worth the wait.
+    let head = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4000000\r\n\r\n";
+    visitor.write_all(head).expect("sent");
+    let answer = text(&read_message(&mut visitor).expect("an answer"));
+    assert!(answer.starts_with("HTTP/1.1 403 "), "{answer}");
+    let _ = visitor.write_all(&[b'x'; 200_000]);
+    assert_eq!(visitor.read(&mut [0]).unwrap_or(0), 0, "it is closed");
+}

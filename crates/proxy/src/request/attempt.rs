@@ -233,6 +233,7 @@ impl Forward<'_> {
             self.context.note(work, &told);
             return match report.next {
                 Some(h1::Next::Idle(visitor)) => Next::Again(visitor),
+                Some(h1::Next::Drain(rest)) => Next::Drain(rest),
                 _ => Next::Close,
             };
         };
