@@ -195,10 +195,9 @@ impl Connection {
             conn,
             input,
             deadline,
-            requests,
             ..
         } = self;
-        let mut hurried = *requests == 0;
+        let mut hurried = false;
         let waiting = deadline.limit(|cx| {
             let filled = input.poll_fill(conn, BUFFER, cx);
             // A request may be on its way: it is served, and the answer says that it is the last.
