@@ -107,9 +107,14 @@ fn a_proxy_is_checked_and_what_is_not_there_yet_is_said() {
     let expected = "proxy on http 0.0.0.0:8080, tcp 0.0.0.0:15432, 7 routes, 3 upstreams";
     assert!(outcome.out.contains(expected), "{}", outcome.out);
     // Better no proxy than one that does less than the file says.
+    let file = std::env::temp_dir().join(format!("gt-cli-proxy-{}.yml", std::process::id()));
+    let text = "type: proxy\nproxy:\n  listeners: [{addr: 127.0.0.1:0}]\n  upstreams:\n    search:\n      protocol: h2c\n      proxyProtocol: v2\n      \
+        servers: [{addr: 127.0.0.1:9}]\n  routes: [{to: search}]\n";
+    fs::write(&file, text).expect("written");
     let outcome = gt(&["proxy", "--no-supervisor", "-c", path(&file)]);
-    assert_eq!(outcome.code, Some(1));
-    let said = "upstream search: HTTP/2 to servers is not supported yet";
+    fs::remove_file(file).expect("removed");
+    assert_eq!(outcome.code, Some(1), "{}", outcome.err);
+    let said = "upstream search: a PROXY header before HTTP/2 is not supported yet";
     assert!(outcome.err.contains(said), "{}", outcome.err);
     let outcome = gt(&["proxy", "--listen", ":8080", "--to", "nowhere"]);
     assert!(

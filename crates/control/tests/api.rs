@@ -49,7 +49,12 @@ fn parse_metrics(text: &str) -> (HashMap<String, String>, HashMap<String, f64>) 
                 "outside its family: {line}"
             );
             let fits = |c: char| c.is_ascii_lowercase() || c == '_';
-            assert!(bare.chars().all(fits) && labels.ends_with('}'), "{line}");
+            let begins = bare.starts_with(fits);
+            let bare_fits = |c: char| fits(c) || c.is_ascii_digit();
+            assert!(
+                begins && bare.chars().all(bare_fits) && labels.ends_with('}'),
+                "{line}"
+            );
             for label in labels
                 .trim_end_matches('}')
                 .split(',')
