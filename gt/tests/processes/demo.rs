@@ -24,8 +24,10 @@ fn ctrl_c_ends_all_processes_of_make_run_at_once() {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts/run.sh");
     let (mut keys, terminal) = UnixStream::pair().expect("a pair");
     // A terminal of its own; nothing is built, because there is a program already.
-    let mut command = Command::new("script");
+    let mut command = Command::new("env");
     command
+        // Whoever runs the tests in the background has made shells ignore Ctrl-C; a person's terminal has not.
+        .args(["--default-signal=INT,QUIT", "script"])
         .args(["-qfec", &script.display().to_string(), "/dev/null"])
         .env("CARGO", "true")
         .env("CARGO_TARGET_DIR", &target)
