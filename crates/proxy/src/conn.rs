@@ -63,6 +63,11 @@ impl Conn {
         matches!(self, Self::H2Server(stream) if stream.is_unprocessed())
     }
 
+    /// Whether it is a place on a connection of HTTP/1.1 that carries others' requests too.
+    pub(crate) fn is_shared(&self) -> bool {
+        matches!(self, Self::Piped(_))
+    }
+
     /// Whether a server is spoken to in HTTP/2.
     pub(crate) fn is_http2(&self) -> bool {
         matches!(self, Self::H2Server(_))

@@ -321,7 +321,7 @@ impl Upstream {
 
     /// Keeps a connection for the next request.
     pub(crate) fn keep(&self, server: ServerIndex, lease: Lease, now: Duration) {
-        if matches!(lease.conn, Conn::Piped(_)) || lease.conn.is_http2() {
+        if lease.conn.is_shared() || lease.conn.is_http2() {
             // Their connections stay where they are.
             return;
         }

@@ -94,6 +94,7 @@ impl Forward<'_> {
                 }
             };
             let reused = lease.requests > 0;
+            let shared = lease.conn.is_shared();
             if reused {
                 worker.metrics.proxy_upstream_reused_total.add_one();
             }
@@ -113,7 +114,8 @@ impl Forward<'_> {
                 tried.insert(server);
             }
             // Those who share a connection also share its end, whosever fault that was: once more, alone.
-            if shares.take().is_some() {
+            if shared {
+                shares = None;
                 continue;
             }
             // A relayed service that could not be reached now will not be a moment later.
