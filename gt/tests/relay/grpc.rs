@@ -140,7 +140,7 @@ fn calls_stream_both_ways_at_once(transport: Transport) {
         .service(format!("http://{service}"), "")
         .start_up();
     let visited = runtime()
-        .block_on(async { tokio::time::timeout(e2e::PATIENCE, visit(server.http())).await });
+        .block_on(async { tokio::time::timeout(e2e::patience(), visit(server.http())).await });
     visited.expect("in time").expect("no failure");
 }
 

@@ -37,6 +37,16 @@ use std::time::Duration;
 /// How long anything that should happen at once may take before a test fails: the machine may be busy.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
+/// [`PATIENCE`] for what takes many round trips: six times as much on a path made bad by `GT_E2E_PATH`.
+#[must_use]
+pub fn patience() -> Duration {
+    if std::env::var_os("GT_E2E_PATH").is_some() {
+        PATIENCE * 6
+    } else {
+        PATIENCE
+    }
+}
+
 /// Bytes of a large transfer: 64 MiB, 1 GiB when the environment has `GT_E2E_BIG=1`.
 #[must_use]
 pub fn big() -> u64 {

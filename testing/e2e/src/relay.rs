@@ -4,9 +4,13 @@ use std::{
     fmt::Write,
     net::{IpAddr, Ipv4Addr, SocketAddr},
     process::ExitStatus,
+    time::Duration,
 };
 
-use crate::{Cert, PortRange, Process, TempDir};
+use crate::{
+    Cert, PortRange, Process, TempDir,
+    lossy::{LossyPath, Path},
+};
 
 /// What links go over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +47,8 @@ pub struct Server {
     sni: SocketAddr,
     kcp: SocketAddr,
     quic: SocketAddr,
+    /// Before both, where the environment asks for it.
+    paths: Option<(LossyPath, LossyPath)>,
 }
 
 /// A client to be started.
@@ -178,8 +184,30 @@ impl ServerSpec {
             sni,
             kcp,
             quic,
+            paths: bad_path().map(|path| (LossyPath::to(kcp, path), LossyPath::to(quic, path))),
         }
     }
+}
+
+/// `GT_E2E_PATH=LOSS,DELAY[,SEED]`: links over UDP lose so many of a thousand datagrams and take so many milliseconds each way. For trying the whole
+/// suite on a bad path, as `GT_E2E_PATH=100,50 cargo test -p gt --test relay kcp`; bounds on time may then be too narrow.
+pub(crate) fn bad_path() -> Option<Path> {
+    let text = std::env::var("GT_E2E_PATH").ok()?;
+    let mut numbers = text.split(',').map(|number| {
+        number
+            .trim()
+            .parse::<u64>()
+            .expect("GT_E2E_PATH has numbers")
+    });
+    let loss_per_mille = numbers.next().expect("GT_E2E_PATH begins with the loss");
+    let delay = Duration::from_millis(numbers.next().expect("GT_E2E_PATH has a delay"));
+    let seed = numbers.next().unwrap_or(1);
+    eprintln!("links over UDP: {loss_per_mille} of 1000 lost, {delay:?} each way, seed {seed}");
+    Some(Path {
+        delay,
+        loss_per_mille,
+        seed,
+    })
 }
 
 impl Default for ServerSpec {
@@ -238,8 +266,14 @@ impl Server {
             Transport::Tcp => format!("tcp://{}", self.plain),
             Transport::Tls => format!("tls://{}", self.tls),
             Transport::Ws => format!("ws://{}", self.plain),
-            Transport::Kcp => format!("kcp://{}", self.kcp),
-            Transport::Quic => format!("quic://{}", self.quic),
+            Transport::Kcp => {
+                let path = self.paths.as_ref().map(|(path, _)| path.address());
+                format!("kcp://{}", path.unwrap_or(self.kcp))
+            }
+            Transport::Quic => {
+                let path = self.paths.as_ref().map(|(_, path)| path.address());
+                format!("quic://{}", path.unwrap_or(self.quic))
+            }
         }
     }
 
