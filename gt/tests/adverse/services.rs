@@ -99,7 +99,9 @@ fn a_half_sent_request_is_harmless_and_can_still_be_finished(transport: Transpor
         others += 1;
         thread::sleep(Duration::from_millis(20));
     }
-    assert!(others > 20, "{others}");
+    // Each takes some round trips.
+    let least = if e2e::is_path_bad() { 4 } else { 20 };
+    assert!(others > least, "{others}");
     half_head.send("st\r\n\r\n").expect("still open");
     assert_eq!(half_head.response().expect("an answer").text(), "hello");
     half_routed

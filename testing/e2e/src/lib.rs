@@ -40,11 +40,17 @@ pub const PATIENCE: Duration = Duration::from_secs(20);
 /// [`PATIENCE`] for what takes many round trips: six times as much on a path made bad by `GT_E2E_PATH`.
 #[must_use]
 pub fn patience() -> Duration {
-    if std::env::var_os("GT_E2E_PATH").is_some() {
+    if is_path_bad() {
         PATIENCE * 6
     } else {
         PATIENCE
     }
+}
+
+/// Whether the environment's `GT_E2E_PATH` makes links over UDP slow and lossy.
+#[must_use]
+pub fn is_path_bad() -> bool {
+    std::env::var_os("GT_E2E_PATH").is_some()
 }
 
 /// Bytes of a large transfer: 64 MiB, 1 GiB when the environment has `GT_E2E_BIG=1`.
