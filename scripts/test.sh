@@ -16,6 +16,9 @@ for need in "${needs[@]}"; do
     command -v "${need%%:*}" >/dev/null || missing+=("${need#*:}")
 done
 
+# Debian's Python comes without what makes virtual environments.
+python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
+
 if ((${#missing[@]})); then
     if [[ $(id -u) == 0 ]] && command -v apt-get >/dev/null; then
         echo "installing: ${missing[*]}"
@@ -27,6 +30,6 @@ if ((${#missing[@]})); then
     fi
 fi
 
-command -v go >/dev/null || echo "no Go (1.24 or later): the tests against kcp-go and smux themselves are skipped, those with h2spec and an origin in Go fail"
+command -v go >/dev/null || echo "no Go (1.24 or later): the tests against kcp-go and smux themselves and those with h2spec and an origin in Go are skipped (in a CI they fail)"
 
 exec "${CARGO:-cargo}" test --workspace --no-fail-fast "$@"

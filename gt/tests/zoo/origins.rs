@@ -13,7 +13,7 @@ use e2e::{PortRange, Process, TempDir, wait};
 use crate::{
     corpus::{MOST_BODY, Meaning},
     recorder::Recorder,
-    tools::{go_origin, program, python, zoo},
+    tools::{go_origin, has_go, program, python, zoo},
 };
 
 /// A running server.
@@ -83,9 +83,11 @@ type Begin = fn(u16, TempDir) -> (&'static str, Source);
 /// Started together, for each needs its time.
 fn start(which: &[Begin]) -> Vec<Origin> {
     // Built first: what cargo and pip say to one another's locks is no test's business.
-    let _ = (python(), go_origin());
+    let has_go = has_go();
+    let _ = (python(), has_go.then(go_origin));
     let begun: Vec<Origin> = which
         .iter()
+        .filter(|begin| has_go || !std::ptr::fn_addr_eq(**begin, go as Begin))
         .map(|begin| {
             let port = PortRange::claim(1);
             let (name, source) = begin(port.first(), TempDir::new());

@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    io::Write,
     path::{Path, PathBuf},
     process::Command,
     sync::{Mutex, OnceLock, PoisonError},
@@ -132,6 +133,26 @@ pub(crate) fn node_packages() -> PathBuf {
         run(&mut npm);
     });
     folder
+}
+
+/// Whether there is Go. No Debian package brings a new enough one, so that who has none goes without what needs it, and is told; a CI must have it.
+pub(crate) fn has_go() -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path)
+        .chain(["/usr/local/go/bin".into()])
+        .any(|folder| folder.join("go").is_file());
+    assert!(
+        found || std::env::var_os("CI").is_none(),
+        "go is missing: install Go 1.24 or later"
+    );
+    if !found {
+        // Not by `eprintln!`: the test runner hides what a passing test prints.
+        let _ = writeln!(
+            std::io::stderr(),
+            "\n*** SKIPPED: there is no `go`; h2spec and an origin in Go were not asked ***\n"
+        );
+    }
+    found
 }
 
 fn go() -> Command {
