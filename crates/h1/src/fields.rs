@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::token::{is_token, list, looks_like, trim};
+use crate::token::{is_token, list, looks_like, same_but_case, trim};
 
 /// Fields that mean something to a proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -109,12 +109,13 @@ impl Known {
             (19, b'p') => (Self::ProxyAuth, b"proxy-authorization"),
             _ => return Self::Other,
         };
-        if !looks_like(name, lower) {
-            Self::Other
-        } else if name.contains(&b'_') {
+        if same_but_case(name, lower) {
+            known
+        } else if looks_like(name, lower) {
+            // What differs can only be a `_`.
             Self::Lookalike
         } else {
-            known
+            Self::Other
         }
     }
 
@@ -209,12 +210,15 @@ impl Places {
     pub(crate) fn add(&mut self, bytes: &[u8], start: usize, colon: usize, end: usize) {
         let known = Known::of(&bytes[start..colon]);
         let raw = &bytes[colon + 1..end];
-        let value = trim(raw);
-        // Behind the white space that `trim` took from the front; an empty value is at the end of it.
-        let skipped = raw
-            .iter()
-            .take_while(|byte| matches!(byte, b' ' | b'\t'))
-            .count();
+        let (skipped, value) = match raw {
+            // One space in front and none behind is what nearly everybody sends.
+            [b' ', value @ ..] if is_bare(value) => (1, value),
+            raw => {
+                // Behind the white space that `trim` took from the front; an empty value is at the end of it.
+                let white = raw.iter().take_while(|byte| is_white(**byte));
+                (white.count(), trim(raw))
+            }
+        };
         self.repeated |= self.seen & known.bit();
         self.seen |= known.bit();
         self.list.push(Place {
@@ -263,6 +267,18 @@ impl Places {
             let place = self.list[index];
             if place.known != Known::Connection {
                 continue;
+            }
+            // Two words on their own are what nearly everybody sends.
+            match place.value(bytes) {
+                b"keep-alive" => {
+                    found.keep_alive = true;
+                    continue;
+                }
+                b"close" => {
+                    found.close = true;
+                    continue;
+                }
+                _ => {}
             }
             for name in list(place.value(bytes)) {
                 names += 1;
@@ -402,6 +418,19 @@ impl<'b> Fields<'b> {
     #[must_use]
     pub fn is_empty(self) -> bool {
         self.len() == 0
+    }
+}
+
+fn is_white(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t')
+}
+
+/// Not empty, and without white space at its ends.
+fn is_bare(value: &[u8]) -> bool {
+    match value {
+        [one] => !is_white(*one),
+        [first, .., last] => !is_white(*first) && !is_white(*last),
+        [] => false,
     }
 }
 

@@ -24,7 +24,10 @@ pub struct RequestHead {
     parts: Parts,
     version: Version,
     places: Places,
+    /// What is asked for: host and port, and the host alone with its port, taken apart once.
     host: Range<usize>,
+    host_name: usize,
+    port: Option<u16>,
     facts: Facts,
 }
 
@@ -60,6 +63,8 @@ impl RequestHead {
         self.method = 0..0;
         self.target = 0..0;
         self.host = 0..0;
+        self.host_name = 0;
+        self.port = None;
     }
 
     /// Gives back room that only an unusual request needed: for connections that fall idle.
@@ -269,7 +274,11 @@ impl RequestHead {
             start..start + part.len()
         };
         if authority.is_empty() {
-            self.host = field.map_or(0..0, |(text, _)| place(text));
+            if let Some((text, host)) = field {
+                self.host = place(text);
+                self.host_name = host.name.len();
+                self.port = host.port;
+            }
             return Ok(());
         }
         let named = Host::parse(authority).ok_or(RequestError::Target)?;
@@ -278,6 +287,8 @@ impl RequestHead {
             return Err(RequestError::HostDiffers);
         }
         self.host = place(authority);
+        self.host_name = named.name.len();
+        self.port = named.port;
         Ok(())
     }
 
@@ -404,13 +415,13 @@ impl<'b> Request<'b> {
     /// The host without port, an IPv6 address in brackets.
     #[must_use]
     pub fn host(self) -> &'b [u8] {
-        Host::parse(self.authority()).map_or(&[], |host| host.name)
+        &self.authority()[..self.head.host_name]
     }
 
     /// The port that was asked for.
     #[must_use]
     pub fn port(self) -> Option<u16> {
-        Host::parse(self.authority())?.port
+        self.head.port
     }
 
     /// The version.

@@ -134,17 +134,30 @@ fn is_name(name: &[u8]) -> bool {
     let name = name.strip_suffix(b".").unwrap_or(name);
     let mut label = 0;
     for byte in name {
-        if *byte == b'.' {
-            if label == 0 {
-                return false;
-            }
-            label = 0;
-        } else {
-            label += 1;
-            if label > 63 || !(byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_')) {
-                return false;
-            }
+        // By a table: each request's host passes here.
+        match IN_NAME[usize::from(*byte)] {
+            LABEL => label += 1,
+            DOT if label > 0 && label <= 63 => label = 0,
+            _ => return false,
         }
     }
-    label > 0 && name.len() <= 253
+    label > 0 && label <= 63 && name.len() <= 253
+}
+
+const LABEL: u8 = 1;
+const DOT: u8 = 2;
+
+static IN_NAME: [u8; 256] = in_name();
+
+const fn in_name() -> [u8; 256] {
+    let mut table = [0; 256];
+    let mut byte = 0u8;
+    while byte < 128 {
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_') {
+            table[byte as usize] = LABEL;
+        }
+        byte += 1;
+    }
+    table[b'.' as usize] = DOT;
+    table
 }

@@ -61,6 +61,37 @@ pub(crate) fn looks_like(name: &[u8], lower: &[u8]) -> bool {
             .all(|(byte, lower)| NAME[usize::from(*byte)] == *lower)
 }
 
+/// Whether `name` is `lower`, but for the case of letters. `lower` has no upper case letters. Eight bytes at a time: several names of every head
+/// are compared.
+pub(crate) fn same_but_case(name: &[u8], lower: &[u8]) -> bool {
+    fn same(name: u64, lower: u64) -> bool {
+        // Only the bit that makes a letter small may differ, and only in letters: they have 0x40, `-` and digits have not.
+        (name ^ lower) & !((lower & 0x4040_4040_4040_4040) >> 1) == 0
+    }
+    if name.len() != lower.len() {
+        return false;
+    }
+    let (names, name_rest) = name.as_chunks::<8>();
+    let (lowers, lower_rest) = lower.as_chunks::<8>();
+    let whole = names
+        .iter()
+        .zip(lowers)
+        .all(|(a, b)| same(u64::from_le_bytes(*a), u64::from_le_bytes(*b)));
+    if !whole || name_rest.is_empty() {
+        return whole;
+    }
+    match (name.last_chunk::<8>(), lower.last_chunk::<8>()) {
+        // The rest again with bytes that were looked at before it.
+        (Some(a), Some(b)) => same(u64::from_le_bytes(*a), u64::from_le_bytes(*b)),
+        _ => {
+            let pairs = name_rest.iter().zip(lower_rest);
+            pairs
+                .into_iter()
+                .all(|(a, b)| same(u64::from(*a), u64::from(*b)))
+        }
+    }
+}
+
 /// Without spaces and tabs at both ends.
 pub(crate) fn trim(mut bytes: &[u8]) -> &[u8] {
     while let [b' ' | b'\t', rest @ ..] = bytes {

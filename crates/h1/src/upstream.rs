@@ -13,7 +13,7 @@
 use crate::{
     body::{BodyDecoder, BodyEncoder, Framing},
     error::{ResponseError, WriteError},
-    lines::Limits,
+    lines::{Bounds, Limits},
     request::{MOST_METHOD, Request},
     response::Response,
     scan::is_target_byte,
@@ -26,7 +26,7 @@ use crate::{
 /// A connection to an upstream that carries no request. What arrives on it now belongs to nothing: close it then.
 #[derive(Debug)]
 pub struct Upstream {
-    limits: Limits,
+    bounds: Bounds,
 }
 
 /// The start of a request, checked: what is asked, of whom, and how its body is framed.
@@ -60,7 +60,7 @@ pub struct RequestWriter {
 #[must_use]
 pub struct Awaiting<T> {
     payload: T,
-    limits: Limits,
+    bounds: Bounds,
     method: Method,
     upgrade: Wish,
     interim: u32,
@@ -100,7 +100,7 @@ pub enum Answer<T> {
 #[derive(Debug)]
 pub struct ResponseBody {
     decoder: BodyDecoder,
-    limits: Limits,
+    bounds: Bounds,
     keep_alive: bool,
 }
 
@@ -197,7 +197,9 @@ impl Upstream {
     /// A new connection.
     #[must_use]
     pub fn new(limits: &Limits) -> Self {
-        Self { limits: *limits }
+        Self {
+            bounds: Bounds::of(limits),
+        }
     }
 
     /// Begins a request. `payload` is what belongs to it.
@@ -218,7 +220,7 @@ impl Upstream {
             },
             awaiting: Awaiting {
                 payload,
-                limits: self.limits,
+                bounds: self.bounds,
                 method: Method::of(line.method),
                 upgrade,
                 interim: 0,
@@ -251,6 +253,22 @@ impl RequestWriter {
 }
 
 impl<T> Awaiting<T> {
+    /// For an answer to a request that was sent by other means, such as another version of HTTP. `method` is the request's; `websocket` says that it
+    /// asked to go on with that.
+    pub fn to(method: &[u8], websocket: bool, limits: &Limits, payload: T) -> Self {
+        Self {
+            payload,
+            bounds: Bounds::of(limits),
+            method: Method::of(method),
+            upgrade: if websocket {
+                Wish::WebSocket
+            } else {
+                Wish::Nothing
+            },
+            interim: 0,
+        }
+    }
+
     /// What was given with the request.
     pub fn payload(&mut self) -> &mut T {
         &mut self.payload
@@ -276,7 +294,7 @@ impl<T> Awaiting<T> {
         }
         if status < 200 {
             self.interim += 1;
-            return if self.interim > self.limits.interim {
+            return if self.interim > self.bounds.interim {
                 Err((ResponseError::TooManyInterim, self.payload))
             } else {
                 Ok(Answer::Interim(self))
@@ -290,8 +308,8 @@ impl<T> Awaiting<T> {
             Method::Connect | Method::Other => response.framing(),
         };
         let body = ResponseBody {
-            decoder: BodyDecoder::new(framing, &self.limits),
-            limits: self.limits,
+            decoder: BodyDecoder::new(framing, &self.bounds),
+            bounds: self.bounds,
             keep_alive: response.keep_alive() && framing != Framing::UntilClose,
         };
         Ok(Answer::Final {
@@ -340,7 +358,7 @@ impl ResponseBody {
             && request.encoder.is_complete()
             && leftover == 0;
         good.then_some(Upstream {
-            limits: self.limits,
+            bounds: self.bounds,
         })
     }
 }

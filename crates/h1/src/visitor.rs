@@ -12,7 +12,7 @@
 use crate::{
     body::{BodyDecoder, BodyEncoder, Framing},
     error::{BodyError, WriteError},
-    lines::Limits,
+    lines::{Bounds, Limits},
     request::Request,
     response::Response,
     token::Version,
@@ -23,7 +23,7 @@ use crate::{
 #[derive(Debug)]
 pub struct Visitor {
     requests: u64,
-    limits: Limits,
+    bounds: Bounds,
 }
 
 /// The body of the request that was begun.
@@ -104,7 +104,7 @@ impl Visitor {
     pub fn new(limits: &Limits) -> Self {
         Self {
             requests: 0,
-            limits: *limits,
+            bounds: Bounds::of(limits),
         }
     }
 
@@ -118,12 +118,12 @@ impl Visitor {
     pub fn begin(mut self, request: Request<'_>) -> (RequestBody, Responder) {
         self.requests += 1;
         let body = RequestBody {
-            decoder: BodyDecoder::new(request.framing(), &self.limits),
+            decoder: BodyDecoder::new(request.framing(), &self.bounds),
         };
         let responder = Responder {
             method: Method::of(request.method()),
             version: request.version(),
-            keep_alive: request.keep_alive() && self.requests < self.limits.requests,
+            keep_alive: request.keep_alive() && self.requests < self.bounds.requests,
             upgrade: request.upgrade().is_some(),
             awaits_continue: request.expects_continue(),
             visitor: self,
@@ -305,7 +305,7 @@ impl Responder {
         !never_sent
             && decoder
                 .remaining()
-                .is_none_or(|left| left <= self.visitor.limits.drain)
+                .is_none_or(|left| left <= self.visitor.bounds.drain)
     }
 }
 
@@ -330,7 +330,7 @@ impl ResponseWriter {
             return Next::Idle(self.visitor);
         }
         Next::Drain(Drain {
-            left: self.visitor.limits.drain,
+            left: self.visitor.bounds.drain,
             visitor: self.visitor,
             decoder: body.decoder,
         })

@@ -135,10 +135,11 @@ pub(crate) fn check_value(value: &[u8]) -> Result<(), WriteError> {
 }
 
 fn check_name(name: &[u8]) -> Result<(), WriteError> {
-    if !is_token(name) {
+    let known = Known::of(name);
+    // What is known is a token.
+    if matches!(known, Known::Other) && !is_token(name) {
         return Err(WriteError::Name);
     }
-    let known = Known::of(name);
     // Who answers 401 or asks a proxy to sign in does so by itself.
     if known.is_own() && known != Known::ProxyAuth {
         return Err(WriteError::NotYours);
@@ -147,6 +148,8 @@ fn check_name(name: &[u8]) -> Result<(), WriteError> {
 }
 
 fn append(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+    // Once for all of them.
+    out.reserve(name.len() + value.len() + 4);
     out.extend_from_slice(name);
     out.extend_from_slice(b": ");
     out.extend_from_slice(value);

@@ -219,21 +219,31 @@ fn write_ip(ip: IpAddr, out: &mut Vec<u8>) {
         let _ = write!(out, "{ip}");
         return;
     };
-    for (n, octet) in ip.octets().into_iter().enumerate() {
-        if n > 0 {
-            out.push(b'.');
+    // Four times up to three digits and a dot, put together here so that the buffer's room is asked for once.
+    let mut text = [0; 16];
+    let mut len = 0;
+    for octet in ip.octets() {
+        if octet >= 100 {
+            text[len] = b'0' + octet / 100;
+            len += 1;
         }
-        let digits = [octet / 100, octet / 10 % 10, octet % 10];
-        let leading = digits.iter().take(2).take_while(|digit| **digit == 0);
-        for digit in &digits[leading.count()..] {
-            out.push(b'0' + digit);
+        if octet >= 10 {
+            text[len] = b'0' + octet / 10 % 10;
+            len += 1;
         }
+        text[len] = b'0' + octet % 10;
+        text[len + 1] = b'.';
+        len += 2;
     }
+    out.extend_from_slice(&text[..len - 1]);
 }
 
 /// What a trusted proxy sent, and a comma.
 fn continue_list(trusted: bool, headers: &dyn Headers, name: &str, out: &mut Vec<u8>) {
-    for sent in values(headers, name).filter(|sent| trusted && !sent.is_empty()) {
+    if !trusted {
+        return;
+    }
+    for sent in values(headers, name).filter(|sent| !sent.is_empty()) {
         out.extend_from_slice(sent);
         out.extend_from_slice(b", ");
     }

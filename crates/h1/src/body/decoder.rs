@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::{Framing, Trailers, extension::Extension, trailers::Collector};
-use crate::{error::BodyError, lines::Limits};
+use crate::{error::BodyError, lines::Bounds};
 
 /// What of the input is data. Call again with the input behind `consumed` while it is not empty and `end` is not set.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,21 +24,22 @@ pub struct BodyDecoder {
     /// Data that may still come.
     allowed: u64,
     /// Extensions, in bytes, of this chunk and of the body.
-    extension: usize,
-    extensions: usize,
+    extension: u32,
+    extensions: u32,
     limits: Caps,
-    trailers: Collector,
+    /// Boxed, because nearly no body has any.
+    trailers: Option<Box<Collector>>,
     started: bool,
     /// Bytes of data so far.
     received: u64,
 }
 
-/// Those of [`Limits`] that bodies need.
+/// Those of [`Bounds`] that bodies need.
 #[derive(Clone, Copy, Debug)]
 struct Caps {
-    extension: usize,
-    extensions: usize,
-    trailers: usize,
+    extension: u32,
+    extensions: u32,
+    trailers: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,7 +90,7 @@ pub(crate) enum Kind {
 }
 
 impl BodyDecoder {
-    pub(crate) fn new(framing: Framing, limits: &Limits) -> Self {
+    pub(crate) fn new(framing: Framing, bounds: &Bounds) -> Self {
         let state = match framing {
             Framing::None | Framing::Length(0) => State::Done,
             Framing::Length(length) => State::Length(length),
@@ -103,11 +104,11 @@ impl BodyDecoder {
             extension: 0,
             extensions: 0,
             limits: Caps {
-                extension: limits.chunk_extension,
-                extensions: limits.chunk_extensions,
-                trailers: limits.trailers,
+                extension: bounds.chunk_extension,
+                extensions: bounds.chunk_extensions,
+                trailers: bounds.trailers,
             },
-            trailers: Collector::default(),
+            trailers: None,
             started: false,
             received: 0,
         }
@@ -200,7 +201,9 @@ impl BodyDecoder {
     #[must_use]
     pub fn trailers(&self) -> Trailers<'_> {
         if self.is_complete() {
-            self.trailers.kept()
+            self.trailers
+                .as_deref()
+                .map_or(Trailers::NONE, Collector::kept)
         } else {
             Trailers::NONE
         }
@@ -247,7 +250,11 @@ impl BodyDecoder {
             }
             State::DataCr | State::DataLf => self.chunk_end(input),
             State::Size { .. } | State::Extension { .. } | State::SizeLf { .. } => self.line(input),
-            State::Trailers => match self.trailers.read(input, self.limits.trailers) {
+            State::Trailers => match self
+                .trailers
+                .get_or_insert_default()
+                .read(input, self.limits.trailers as usize)
+            {
                 Ok((n, false)) => Ok((n, Kind::Nothing)),
                 Ok((n, true)) => {
                     self.state = State::Done;
@@ -359,8 +366,8 @@ impl BodyDecoder {
     }
 
     fn count_extension(&mut self) -> Result<(), BodyError> {
-        self.extension += 1;
-        self.extensions += 1;
+        self.extension = self.extension.saturating_add(1);
+        self.extensions = self.extensions.saturating_add(1);
         let good =
             self.extension <= self.limits.extension && self.extensions <= self.limits.extensions;
         good.then_some(()).ok_or(BodyError::ChunkExtension)

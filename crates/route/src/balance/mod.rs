@@ -220,6 +220,15 @@ impl Balancer {
                 sticky: true,
             });
         }
+        // Where there is no choice, as behind most proxies, nothing has to be weighed.
+        if let [only] = &self.servers[..] {
+            let possible = !only.down && only.weight > 0 && only.active < only.max_active;
+            return (possible && !request.tried.has(index(0))).then(|| Pick {
+                server: index(0),
+                panic: !available(index(0)),
+                sticky: false,
+            });
+        }
         let mut found = [Tried::default(); 4];
         let [primaries, backups, all, all_backups] = &mut found;
         for (n, server) in self.servers.iter().enumerate() {
