@@ -5,7 +5,7 @@ use std::{
     io,
     ops::Range,
     pin::Pin,
-    task::{Context, Poll, ready},
+    task::{Context, Poll},
 };
 
 use tokio::io::{AsyncRead, ReadBuf};
@@ -69,10 +69,7 @@ impl Input {
         ceiling: usize,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<usize>> {
-        if self.room.is_empty() {
-            // Ask first, so that one who waits holds no buffer.
-            ready!(conn.poll_readable(cx))?;
-        }
+        // Who waits gives it back below: cheaper than to ask first whether there is anything.
         self.lend(ceiling.min(BUFFER));
         if self.end == self.room.len() {
             self.make_room(ceiling);

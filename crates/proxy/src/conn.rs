@@ -8,6 +8,7 @@ use std::{
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use h1::ResponseHead;
 use tunnel::ResetReason;
 
 use crate::{
@@ -32,15 +33,6 @@ pub(crate) enum Conn {
 }
 
 impl Conn {
-    /// Waits until a read has something to say, without holding a buffer meanwhile. Most streams cannot tell: they are always "ready".
-    pub(crate) fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self {
-            Self::Socket(socket) => socket.poll_readable(cx),
-            Self::Piped(stream) => stream.poll_readable(cx),
-            Self::H2(_) | Self::H3(_) | Self::Relay(_) | Self::H2Server(_) => Poll::Ready(Ok(())),
-        }
-    }
-
     /// Bytes taken earlier that still have to travel (TLS records the socket refused).
     pub(crate) fn needs_flush(&self) -> bool {
         match self {
@@ -71,6 +63,13 @@ impl Conn {
     /// Whether a server is spoken to in HTTP/2.
     pub(crate) fn is_http2(&self) -> bool {
         matches!(self, Self::H2Server(_))
+    }
+
+    /// Puts the head of the answer that has just been read into `head`, where it was parsed on the way here.
+    pub(crate) fn take_head(&mut self, head: &mut ResponseHead) {
+        if let Self::Piped(stream) = self {
+            stream.take_head(head);
+        }
     }
 
     /// Ends it as a reset: what was sent may be incomplete, and the peer must know.

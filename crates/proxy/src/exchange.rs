@@ -118,7 +118,8 @@ pub(crate) struct Report {
 }
 
 impl Exchange<'_> {
-    pub(crate) async fn run(mut self) -> Report {
+    /// Runs it where it stands: it is large, and moving it costs more than a field or two.
+    pub(crate) async fn run(&mut self) -> Report {
         let mut running = Running {
             upload: Upload::Going,
             answer: self.awaiting.take().map_or(Down::Lost(None), Down::Awaited),
@@ -166,8 +167,8 @@ impl Down {
     }
 }
 
-struct Running<'a> {
-    exchange: Exchange<'a>,
+struct Running<'r, 'a> {
+    exchange: &'r mut Exchange<'a>,
     upload: Upload,
     answer: Down,
     status: Option<u16>,
@@ -177,7 +178,7 @@ struct Running<'a> {
     waits_for: Blocked,
 }
 
-impl Running<'_> {
+impl Running<'_, '_> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Failed>> {
         if self.upload == Upload::Going {
             match self.poll_up(cx) {
@@ -211,7 +212,7 @@ impl Running<'_> {
             deadline,
             patience,
             ..
-        } = &mut self.exchange;
+        } = &mut *self.exchange;
         let (deadline, patience) = (*deadline, *patience);
         let Some(request) = request else {
             return Poll::Ready(Ok(()));
@@ -274,7 +275,7 @@ impl Running<'_> {
         loop {
             let Exchange {
                 visitor, upstream, ..
-            } = &mut self.exchange;
+            } = &mut *self.exchange;
             let step = match &mut self.answer {
                 Down::Awaited(_) => match self.parse_head() {
                     Ok(true) => continue,
@@ -316,7 +317,7 @@ impl Running<'_> {
     fn write_down(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Failed>> {
         let Exchange {
             visitor, upstream, ..
-        } = &mut self.exchange;
+        } = &mut *self.exchange;
         let answer = match &mut self.answer {
             Down::Body(answer) => Some(answer),
             _ => None,
@@ -345,9 +346,10 @@ impl Running<'_> {
         let Exchange {
             visitor,
             upstream,
+            head,
             limits,
             ..
-        } = &mut self.exchange;
+        } = &mut *self.exchange;
         if visitor.conn.needs_flush() {
             let _ = Pin::new(&mut *visitor.conn).poll_flush(cx);
         }
@@ -387,7 +389,10 @@ impl Running<'_> {
             (Ok(0) | Err(_), _) => Err(Failed::UpstreamGone {
                 silent: !self.heard,
             }),
-            (Ok(_), answer) => {
+            (Ok(n), answer) => {
+                if !self.heard && n == upstream.input.bytes().len() {
+                    upstream.conn.take_head(head);
+                }
                 self.heard = true;
                 if !answer.is_awaited() {
                     touch(self.exchange.deadline, self.exchange.patience);
@@ -409,7 +414,7 @@ impl Running<'_> {
             deadline,
             patience,
             ..
-        } = &mut self.exchange;
+        } = &mut *self.exchange;
         if upstream.input.is_empty() {
             return Ok(false);
         }
@@ -491,6 +496,7 @@ impl Running<'_> {
             request,
             ..
         } = self.exchange;
+        let request = request.take();
         let mut report = Report {
             end,
             status: self.status,

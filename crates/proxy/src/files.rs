@@ -103,7 +103,7 @@ pub(crate) async fn serve(
     }
     match writer.finish(body) {
         h1::Next::Idle(visitor) => Next::Again(visitor),
-        h1::Next::Drain(rest) => Next::Drain(rest),
+        h1::Next::Drain(rest) => Next::Drain(Box::new(rest)),
         h1::Next::Close => Next::Close,
     }
 }

@@ -22,7 +22,8 @@ use tokio::io::ReadBuf;
 
 use crate::{
     conn::Conn,
-    visitor::{self, About},
+    crew::Crew,
+    visitor::About,
     words::{Reading, UNLIMITED, awaiting, chunk, field, invalid, translate, write_head},
     worker::Worker,
 };
@@ -49,11 +50,17 @@ pub(crate) async fn serve(worker: Rc<Worker>, stream: net::Stream, about: About)
         return;
     };
     let deadline = worker.clock.deadline();
-    let open = Rc::new(());
+    let crew = Crew::new(&worker, about);
     let mut closing = false;
     loop {
-        let idle = Rc::strong_count(&open) == 1;
-        deadline.set(Some(if idle { IDLE } else { LOOK }));
+        let idle = crew.is_idle();
+        // A connection that rests has no tasks that wait for requests.
+        let rests = idle && !crew.waits();
+        deadline.set(Some(match idle {
+            true if rests => IDLE,
+            true => REST,
+            false => LOOK,
+        }));
         let accepted = deadline
             .limit(|cx| {
                 if worker.is_draining() && !closing {
@@ -65,18 +72,13 @@ pub(crate) async fn serve(worker: Rc<Worker>, stream: net::Stream, about: About)
             .await;
         match accepted {
             Ok(Some(Ok((request, respond)))) => {
-                let (worker, open) = (Rc::clone(&worker), Rc::clone(&open));
-                let about = about.clone();
-                tokio::task::spawn_local(async move {
-                    let _open = open;
-                    if let Some(conn) = H2Stream::new(request, respond) {
-                        let conn = Conn::H2(Box::new(conn));
-                        let _ = visitor::serve(&worker, conn, &about).await;
-                    }
-                });
+                if let Some(conn) = H2Stream::new(request, respond) {
+                    crew.serve(Conn::H2(Box::new(conn)));
+                }
             }
             Ok(Some(Err(error))) => return tracing::debug!(%error, "an HTTP/2 connection failed"),
             Ok(None) => return,
+            Err(_) if idle && !rests => crew.dismiss(),
             Err(_) if idle && closing => return,
             Err(_) if idle => {
                 closing = true;
@@ -126,7 +128,7 @@ impl H2Stream {
             return None;
         }
         let (made, reading) = write_head(&parts, body.is_end_stream(), websocket);
-        let awaiting = awaiting(parts.method == Method::HEAD, websocket)?;
+        let awaiting = awaiting(parts.method == Method::HEAD, websocket);
         Some(Self {
             made: made.into(),
             request: body,
@@ -223,12 +225,20 @@ impl H2Stream {
 
     fn write_head(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let before = self.unparsed.len();
-        self.unparsed.extend_from_slice(bytes);
-        let parsed = self.head.parse(&self.unparsed, &UNLIMITED);
+        let mut head = bytes;
+        if before > 0 {
+            self.unparsed.extend_from_slice(bytes);
+            head = &self.unparsed;
+        }
+        let parsed = self.head.parse(head, &UNLIMITED);
         let Some(length) = parsed.map_err(|_| invalid())? else {
+            if before == 0 {
+                self.unparsed.extend_from_slice(bytes);
+            }
             return Ok(bytes.len());
         };
-        let Some(answer) = self.head.view(&self.unparsed) else {
+        let text = Bytes::copy_from_slice(&head[..length]);
+        let Some(answer) = self.head.view(&text) else {
             return Err(invalid());
         };
         let Writing::Head(awaiting) = std::mem::replace(&mut self.writing, Writing::Ended) else {
@@ -243,12 +253,14 @@ impl H2Stream {
             }
             Answer::Tunnel { .. } => {
                 self.reading = Reading::Plain;
-                (translate(&answer, true), Writing::Tunnel, false)
+                (translate(&text, &answer, true), Writing::Tunnel, false)
             }
             Answer::Final { body, .. } if body.is_complete() => {
-                (translate(&answer, false), Writing::Ended, true)
+                (translate(&text, &answer, false), Writing::Ended, true)
             }
-            Answer::Final { body, .. } => (translate(&answer, false), Writing::Body(body), false),
+            Answer::Final { body, .. } => {
+                (translate(&text, &answer, false), Writing::Body(body), false)
+            }
         };
         let sending = self.respond.send_response(response, ends);
         self.answer = Some(sending.map_err(|error| broken(&error))?);
@@ -340,5 +352,7 @@ const LEAST_ROOM: usize = 16 << 10;
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// Without a stream.
 const IDLE: Duration = Duration::from_secs(75);
+/// After this without a stream nothing is kept for the next one.
+const REST: Duration = Duration::from_secs(1);
 /// How often it is asked whether there are streams.
 const LOOK: Duration = Duration::from_secs(5);

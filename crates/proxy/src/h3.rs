@@ -94,7 +94,7 @@ async fn serve(worker: Rc<Worker>, door: Rc<Door>, incoming: quic::Incoming) {
                         && let Some(stream) = H3Stream::new(exchange).await
                     {
                         let conn = Conn::H3(Box::new(stream));
-                        let _ = visitor::serve(&worker, conn, &about).await;
+                        visitor::serve_stream(&worker, conn, &about).await;
                     }
                 });
             }
@@ -197,7 +197,7 @@ impl H3Stream {
             begin_body(&parts.method, &mut receive).await?
         };
         let (made, reading) = write_head(&parts, receive.is_ended(), websocket);
-        let awaiting = awaiting(parts.method == Method::HEAD, websocket)?;
+        let awaiting = awaiting(parts.method == Method::HEAD, websocket);
         Some(Self {
             made: made.into(),
             first,
@@ -322,12 +322,20 @@ impl H3Stream {
 
     fn write_head(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let before = self.unparsed.len();
-        self.unparsed.extend_from_slice(bytes);
-        let parsed = self.head.parse(&self.unparsed, &UNLIMITED);
+        let mut head = bytes;
+        if before > 0 {
+            self.unparsed.extend_from_slice(bytes);
+            head = &self.unparsed;
+        }
+        let parsed = self.head.parse(head, &UNLIMITED);
         let Some(length) = parsed.map_err(|_| invalid())? else {
+            if before == 0 {
+                self.unparsed.extend_from_slice(bytes);
+            }
             return Ok(bytes.len());
         };
-        let Some(answer) = self.head.view(&self.unparsed) else {
+        let text = Bytes::copy_from_slice(&head[..length]);
+        let Some(answer) = self.head.view(&text) else {
             return Err(invalid());
         };
         let Writing::Head(awaiting) = std::mem::replace(&mut self.writing, Writing::Ended) else {
@@ -342,12 +350,12 @@ impl H3Stream {
             }
             Answer::Tunnel { .. } => {
                 self.reading = Reading::Plain;
-                (translate(&answer, true), Writing::Tunnel)
+                (translate(&text, &answer, true), Writing::Tunnel)
             }
             Answer::Final { body, .. } if body.is_complete() => {
-                (translate(&answer, false), Writing::Ending)
+                (translate(&text, &answer, false), Writing::Ending)
             }
-            Answer::Final { body, .. } => (translate(&answer, false), Writing::Body(body)),
+            Answer::Final { body, .. } => (translate(&text, &answer, false), Writing::Body(body)),
         };
         self.send.response(&response).map_err(broken)?;
         self.writing = next;

@@ -19,6 +19,7 @@ mod clock;
 mod compress;
 mod configured;
 mod conn;
+mod crew;
 mod doorway;
 mod exchange;
 mod files;

@@ -23,7 +23,7 @@ use std::{
     time::Duration,
 };
 
-use h1::{Answer, Awaiting, Framing, Limits, RequestLine, ResponseBody, ResponseHead};
+use h1::{Answer, Awaiting, Framing, Limits, ResponseBody, ResponseHead};
 use slab::Slab;
 use tokio::io::{AsyncWrite, ReadBuf};
 
@@ -77,16 +77,27 @@ struct State {
     /// The connection is gone.
     closed: bool,
     driver: Option<Waker>,
-    spare: Vec<Vec<u8>>,
+    spare: Vec<Room>,
+}
+
+/// What an answer needs while it waits.
+#[derive(Debug, Default)]
+struct Room {
+    /// Of the answer, not yet taken from `read` on.
+    bytes: Vec<u8>,
+    /// Its head as it was parsed when it was cut off, so that nobody has to do it again.
+    head: ResponseHead,
 }
 
 /// One request and its answer.
 #[derive(Debug)]
 struct Place {
     stage: Stage,
-    /// Of the answer, not yet taken from `read` on.
     bytes: Vec<u8>,
     read: usize,
+    head: ResponseHead,
+    /// What `head` says is said of the next bytes that are taken, if all of it is.
+    parsed: Parsed,
     waker: Option<Waker>,
     /// It has waited for too long and shall go elsewhere.
     sent_away: bool,
@@ -104,6 +115,16 @@ enum Stage {
         last: bool,
     },
     End(End),
+}
+
+/// Whether the reader can do without parsing the head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Parsed {
+    No,
+    /// It is of so many bytes, the first ones of the answer, none of which was taken.
+    Waits(usize),
+    /// They were taken with one read.
+    Taken,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -172,8 +193,10 @@ impl Pipe {
         if closing || state.stuck || state.open >= DEPTH || state.waits_in_front() > SLOW {
             return None;
         }
-        let stage = Stage::New(awaiting(head_only, &state.limits)?);
-        let bytes = state.spare.pop().unwrap_or_default();
+        // What the answer is cut by: of the request only what its framing depends on.
+        let method: &[u8] = if head_only { b"HEAD" } else { b"GET" };
+        let stage = Stage::New(Awaiting::to(method, false, &state.limits, ()));
+        let Room { bytes, head } = state.spare.pop().unwrap_or_default();
         state.open += 1;
         state.requests += 1;
         if state.requests >= state.most {
@@ -183,6 +206,8 @@ impl Pipe {
             stage,
             bytes,
             read: 0,
+            head,
+            parsed: Parsed::No,
             waker: None,
             sent_away: false,
             abandoned: false,
@@ -201,7 +226,7 @@ impl Drop for Pipe {
 }
 
 impl PipedStream {
-    pub(crate) fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut state = self.shared.0.borrow_mut();
         let Some(place) = state.places.get_mut(self.key) else {
             return Poll::Ready(Err(io::ErrorKind::NotConnected.into()));
@@ -235,6 +260,10 @@ impl PipedStream {
         let was_full = waits.len() >= WAITING;
         let n = waits.len().min(buffer.remaining());
         buffer.put_slice(&waits[..n]);
+        place.parsed = match place.parsed {
+            Parsed::Waits(length) if length <= n => Parsed::Taken,
+            _ => Parsed::No,
+        };
         place.read += n;
         if place.read == place.bytes.len() {
             place.read = 0;
@@ -244,6 +273,17 @@ impl PipedStream {
             state.wake_driver();
         }
         Poll::Ready(Ok(()))
+    }
+
+    /// Puts the head of the answer into `head`, if the last read was the first one and has taken all of it.
+    pub(crate) fn take_head(&mut self, head: &mut ResponseHead) {
+        let mut state = self.shared.0.borrow_mut();
+        if let Some(place) = state.places.get_mut(self.key)
+            && place.parsed == Parsed::Taken
+        {
+            place.parsed = Parsed::No;
+            std::mem::swap(head, &mut place.head);
+        }
     }
 
     /// Takes the whole request at once.
@@ -303,6 +343,11 @@ impl Place {
         self.bytes.len() - self.read
     }
 
+    /// Nothing of an answer has been put there yet.
+    fn is_untouched(&self) -> bool {
+        self.bytes.is_empty() && self.parsed == Parsed::No && !self.abandoned
+    }
+
     fn put(&mut self, bytes: &[u8]) {
         if !self.abandoned {
             self.bytes.extend_from_slice(bytes);
@@ -350,10 +395,16 @@ impl State {
     }
 
     fn remove(&mut self, key: usize) {
-        let mut bytes = self.places.remove(key).bytes;
+        let Place {
+            mut bytes,
+            mut head,
+            ..
+        } = self.places.remove(key);
         if self.spare.len() < SPARE && bytes.capacity() <= SPARE_BYTES {
             bytes.clear();
-            self.spare.push(bytes);
+            head.clear();
+            head.shrink();
+            self.spare.push(Room { bytes, head });
         }
     }
 
@@ -373,6 +424,11 @@ impl State {
                     let answer = head.view(input.bytes()).ok_or(Useless)?;
                     let last = !answer.keep_alive() || answer.framing() == Framing::UntilClose;
                     let answer = awaiting.answer(answer).map_err(|_| Useless)?;
+                    // Behind an interim answer that has not been taken, others' bytes would be read with it.
+                    if place.is_untouched() && matches!(answer, Answer::Final { .. }) {
+                        place.parsed = Parsed::Waits(length);
+                        std::mem::swap(head, &mut place.head);
+                    }
                     place.put(&input.bytes()[..length]);
                     input.consume(length);
                     head.clear();
@@ -571,18 +627,4 @@ fn poll_write(state: &mut State, conn: &mut Conn, cx: &mut Context<'_>) -> Poll<
         return Pin::new(conn).poll_flush(cx);
     }
     Poll::Ready(Ok(()))
-}
-
-/// What the answer is cut by: of the request only what its framing depends on.
-fn awaiting(head_only: bool, limits: &Limits) -> Option<Awaiting<()>> {
-    let method: &[u8] = if head_only { b"HEAD" } else { b"GET" };
-    let line = RequestLine::new(method, b"/", b"", Framing::None).ok()?;
-    thread_local! {
-        static UNUSED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-    }
-    UNUSED.with_borrow_mut(|unused| {
-        unused.clear();
-        let sent = h1::Upstream::new(limits).send(&line, (), unused);
-        Some(sent.finish().awaiting)
-    })
 }

@@ -52,13 +52,7 @@ pub(crate) async fn serve(
     conn: Conn,
     about: &About,
 ) -> Option<(net::Stream, Vec<u8>)> {
-    let mut connection = Connection {
-        conn,
-        input: Input::default(),
-        deadline: worker.clock.deadline(),
-        keep_alive: Timeouts::default().keep_alive,
-        requests: 0,
-    };
+    let mut connection = Connection::new(worker, conn);
     let mut visitor = h1::Visitor::new(&worker.local().heads.limits);
     let end = loop {
         if connection.input.is_empty() {
@@ -86,6 +80,29 @@ pub(crate) async fn serve(
     };
     Box::pin(connection.end(worker, about, end)).await;
     None
+}
+
+/// Serves a stream of HTTP/2 or 3: one request, and nothing behind it. What requests need is not put apart, because the stream lasts no longer.
+pub(crate) async fn serve_stream(worker: &Rc<Worker>, conn: Conn, about: &About) {
+    let mut connection = Connection::new(worker, conn);
+    let mut visitor = h1::Visitor::new(&worker.local().heads.limits);
+    let end = loop {
+        match connection.busy(worker, about, visitor).await {
+            Busy::Idle(idle) => visitor = idle,
+            Busy::Over(end) => break end,
+            Busy::Http2 => break End::Gone,
+        }
+        match connection.wait(worker, connection.keep_alive).await {
+            Waited::Came => {}
+            Waited::Late | Waited::Gone => break End::Gone,
+        }
+    };
+    if let (End::Gone, Conn::H2(stream)) = (&end, &mut connection.conn) {
+        // Takes no time there.
+        let _ = stream.poll_shutdown();
+        return;
+    }
+    Box::pin(connection.end(worker, about, end)).await;
 }
 
 /// What became of requests that followed one another.
@@ -135,6 +152,16 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
+    fn new(worker: &Worker, conn: Conn) -> Self {
+        Self {
+            conn,
+            input: Input::default(),
+            deadline: worker.clock.deadline(),
+            keep_alive: Timeouts::default().keep_alive,
+            requests: 0,
+        }
+    }
+
     /// Serves requests for as long as one follows the other.
     async fn busy(&mut self, worker: &Rc<Worker>, about: &About, mut visitor: h1::Visitor) -> Busy {
         loop {
@@ -168,7 +195,7 @@ impl Connection {
             self.deadline.bound(None);
             match next {
                 Next::Again(idle) => visitor = idle,
-                Next::Drain(rest) => match self.drain(rest).await {
+                Next::Drain(rest) => match self.drain(*rest).await {
                     Some(idle) => visitor = idle,
                     None => return Busy::Over(End::Close),
                 },

@@ -3,8 +3,8 @@
 use std::io::{self, Write as _};
 
 use bytes::Bytes;
-use h1::{Awaiting, Framing, RequestLine};
-use http::{HeaderName, HeaderValue, Response, StatusCode};
+use h1::Awaiting;
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 
 /// How a request's body is said in HTTP/1.1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,15 +16,9 @@ pub(crate) enum Reading {
 }
 
 /// What the answer is read with: of the request only what its framing depends on.
-pub(crate) fn awaiting(head_only: bool, websocket: bool) -> Option<Awaiting<()>> {
+pub(crate) fn awaiting(head_only: bool, websocket: bool) -> Awaiting<()> {
     let method: &[u8] = if head_only { b"HEAD" } else { b"GET" };
-    let mut line = RequestLine::new(method, b"/", b"", Framing::None).ok()?;
-    if websocket {
-        line = line.with_upgrade(b"websocket").ok()?;
-    }
-    let mut unused = Vec::new();
-    let sent = h1::Upstream::new(&UNLIMITED).send(&line, (), &mut unused);
-    Some(sent.finish().awaiting)
+    Awaiting::to(method, websocket, &UNLIMITED, ())
 }
 
 /// The request in HTTP/1.1's words; `ended`: it has no body. Names and values are what `http` allows, so no line can be forged; what else is wrong with them the strict
@@ -109,8 +103,11 @@ pub(crate) fn field(out: &mut Vec<u8>, name: &str, value: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
-pub(crate) fn translate(answer: &h1::Response<'_>, tunnel: bool) -> Response<()> {
+/// `text` is what the answer was read from: its values are shared with the response, not copied one by one.
+pub(crate) fn translate(text: &Bytes, answer: &h1::Response<'_>, tunnel: bool) -> Response<()> {
     let mut response = Response::new(());
+    // With what may come beside them, so that the map grows once.
+    *response.headers_mut() = HeaderMap::with_capacity(answer.fields().len() + 1);
     let status = if tunnel { 200 } else { answer.status() };
     *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_GATEWAY);
     for found in answer.fields().end_to_end() {
@@ -119,7 +116,7 @@ pub(crate) fn translate(answer: &h1::Response<'_>, tunnel: bool) -> Response<()>
         }
         if let (Ok(name), Ok(value)) = (
             HeaderName::from_bytes(found.name),
-            HeaderValue::from_bytes(found.value),
+            HeaderValue::from_maybe_shared(text.slice_ref(found.value)),
         ) {
             response.headers_mut().append(name, value);
         }

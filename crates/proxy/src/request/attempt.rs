@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ::tunnel::ResetReason;
 use h1::{Framing, Request, Responder, Response};
-use route::{Compression, Report as Health};
+use route::{Compression, Report as Health, ServerIndex};
 
 use super::{
     Next, Refusal, Told,
@@ -27,7 +27,7 @@ use crate::{
 pub(super) enum Done {
     Over(Next),
     /// The connection ended before a byte of an answer, and nothing of the request is lost.
-    Unanswered(Turn, Why),
+    Unanswered(Box<Turn>, Why),
 }
 
 /// What is known of a request that got no answer.
@@ -37,13 +37,6 @@ pub(super) struct Why {
     pub(super) reason: Option<ResetReason>,
     /// The server has said that it has not looked at the request.
     pub(super) unprocessed: bool,
-}
-
-/// An exchange that is over.
-struct Ended {
-    lease: Lease,
-    report: Report,
-    head_after: Option<Duration>,
 }
 
 impl Forward<'_> {
@@ -95,7 +88,10 @@ impl Forward<'_> {
                            mut responder: Responder,
                            behind: Behind<'_>,
                            out: &mut Vec<u8>| {
-            head_after = Some(worker.clock.precise().saturating_sub(self.context.began));
+            // Only the log wants to know.
+            if worker.lines.is_some() {
+                head_after = Some(worker.clock.precise().saturating_sub(self.context.began));
+            }
             let (status, reason) = (answer.status(), answer.reason());
             let mut incoming = Incoming {
                 forward: self,
@@ -134,7 +130,7 @@ impl Forward<'_> {
                 }
             }
         };
-        let report = Exchange {
+        let mut exchange = Exchange {
             visitor: Side {
                 conn: &mut connection.conn,
                 input: &mut connection.input,
@@ -155,34 +151,31 @@ impl Forward<'_> {
             },
             deadline: &connection.deadline,
             on_head: &mut on_head,
-        }
-        .run()
-        .await;
+        };
+        let mut report = exchange.run().await;
         response.clear();
         to_upstream.rest();
         // Some of the request's body may be gone, so that it cannot be sent again. Without one nothing is.
         let silent = report.end == Err(Failed::UpstreamGone { silent: true });
-        match report {
-            Report {
-                turn: Some(turn),
-                received: 0,
-                ..
-            } if silent => {
-                let why = Why {
-                    reason: lease.conn.refusal(),
-                    unprocessed: lease.conn.is_unprocessed(),
-                };
-                Done::Unanswered(turn, why)
-            }
-            report => {
-                let ended = Ended {
-                    lease,
-                    report,
-                    head_after,
-                };
-                Done::Over(self.conclude(connection, work, picked, ended).await)
-            }
+        if silent
+            && report.received == 0
+            && let Some(turn) = report.turn.take()
+        {
+            let why = Why {
+                reason: lease.conn.refusal(),
+                unprocessed: lease.conn.is_unprocessed(),
+            };
+            return Done::Unanswered(Box::new(turn), why);
         }
+        let over = self.conclude(
+            connection,
+            work,
+            picked.server,
+            lease,
+            &mut report,
+            head_after,
+        );
+        Done::Over(over.await)
     }
 
     /// Health, the server's connection, counters and log; and an answer, if none was passed on and one can be.
@@ -190,17 +183,14 @@ impl Forward<'_> {
         &self,
         connection: &mut Connection,
         work: &mut Work,
-        picked: &Picked,
-        ended: Ended,
+        server: ServerIndex,
+        lease: Lease,
+        report: &mut Report,
+        head_after: Option<Duration>,
     ) -> Next {
-        let Ended {
-            lease,
-            report,
-            head_after,
-        } = ended;
         let worker = self.context.worker;
         let now = worker.clock.coarse();
-        let (ended_by, phase) = blame(&report);
+        let (ended_by, phase) = blame(report);
         let health = match (report.status, report.end) {
             (Some(500..), _) => Some(Health::ServerError),
             (Some(_), Ok(())) => Some(Health::Good),
@@ -208,7 +198,7 @@ impl Forward<'_> {
             _ => None,
         };
         if let Some(health) = health {
-            self.upstream.report(picked.server, health, now);
+            self.upstream.report(server, health, now);
         }
         let reason = lease.conn.refusal();
         let mut told = Told {
@@ -218,28 +208,29 @@ impl Forward<'_> {
             head_after,
             ended_by,
             phase,
-            server: self.server_name(picked.server),
+            server: self.server_name(server),
         };
         if report.tunnel && report.end.is_ok() {
             return self.tunnel(connection, work, lease, told).await;
         }
         if report.reusable {
-            self.keep(picked.server, lease, now);
+            self.keep(server, lease, now);
         } else if report.end.is_err() {
             lease.conn.abort();
         }
         let Err(failed) = report.end else {
             worker.metrics.count_answer(told.status);
             self.context.note(work, &told);
-            return match report.next {
+            return match report.next.take() {
                 Some(h1::Next::Idle(visitor)) => Next::Again(visitor),
-                Some(h1::Next::Drain(rest)) => Next::Drain(rest),
+                Some(h1::Next::Drain(rest)) => Next::Drain(Box::new(rest)),
                 _ => Next::Close,
             };
         };
         self.count_failure(failed);
         let turn = report
             .turn
+            .take()
             .filter(|_| failed != Failed::VisitorGone && report.status.is_none());
         let Some(mut turn) = turn else {
             worker.metrics.count_answer(told.status);

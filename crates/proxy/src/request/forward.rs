@@ -101,7 +101,7 @@ impl Forward<'_> {
             let why = match self.exchange(connection, turn, work, &picked, lease).await {
                 Done::Over(next) => return next,
                 Done::Unanswered(back, why) => {
-                    turn = back;
+                    turn = *back;
                     why
                 }
             };

@@ -28,7 +28,8 @@ impl<'h> Outgoing<'h> {
         let Forward { context, route, .. } = *self.forward;
         let request = self.request;
         let fields = FieldView(request.fields());
-        let values = context.values(&request, &fields);
+        // Few routes have placeholders: the values are put together where one is.
+        let values = || context.values(&request, &fields);
         let Ok(line) = self.line(&values, value, path) else {
             return Err(responder);
         };
@@ -61,7 +62,7 @@ impl<'h> Outgoing<'h> {
         self.write_own(&mut writer);
         for edit in edits.writes() {
             value.clear();
-            edit.value.write(&values, value);
+            edit.value.write(&values(), value);
             add(&mut writer, edit.name.as_bytes(), value);
         }
         Ok(writer.finish())
@@ -107,7 +108,7 @@ impl<'h> Outgoing<'h> {
     /// What is asked, and of whom.
     fn line<'l>(
         &self,
-        values: &Values<'_>,
+        values: &dyn Fn() -> Values<'h>,
         host: &'l mut Vec<u8>,
         path: &'l mut Vec<u8>,
     ) -> Result<RequestLine<'l>, WriteError>
@@ -130,7 +131,7 @@ impl<'h> Outgoing<'h> {
             }
             HostField::Fixed(template) => {
                 host.clear();
-                template.write(values, host);
+                template.write(&values(), host);
                 line.with_host(host)?
             }
         };

@@ -38,7 +38,7 @@ pub(crate) enum Next {
     /// It goes on.
     Again(h1::Visitor),
     /// It goes on once the rest of the body that nobody wanted is read.
-    Drain(h1::Drain),
+    Drain(Box<h1::Drain>),
     /// It ends behind the answer.
     Close,
     /// The answer is not whole: reset.

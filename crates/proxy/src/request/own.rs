@@ -255,7 +255,7 @@ impl Context<'_> {
         self.note(work, &told);
         match next {
             Ok(h1::Next::Idle(visitor)) if written => Next::Again(visitor),
-            Ok(h1::Next::Drain(rest)) if written => Next::Drain(rest),
+            Ok(h1::Next::Drain(rest)) if written => Next::Drain(Box::new(rest)),
             Ok(_) if written => Next::Close,
             _ => Next::Abort,
         }
