@@ -5,6 +5,7 @@
 //! order that makes rounds comparable, and [`table`] writes what came out. The soak uses the parts that start processes and
 //! read their figures. Nothing here speaks a relay protocol.
 
+pub mod floor;
 pub mod lab;
 pub mod load;
 pub mod machine;

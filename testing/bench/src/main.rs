@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bench::peers::Subject;
 use bench::run::{Setting, bulk, idle, keystroke, proxy, relay};
-use bench::{origin, tools::Tools};
+use bench::{floor, origin, tools::Tools};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 /// Measures gt beside rathole and frp on this machine; writes a Markdown table and prints it.
@@ -67,6 +67,12 @@ enum Command {
         /// Tables, separated by commas (default: all).
         #[arg(long, value_delimiter = ',')]
         case: Vec<proxy::Case>,
+        /// Proxies, separated by commas (default: all).
+        #[arg(long, value_delimiter = ',')]
+        proxy: Vec<proxy::Subject>,
+        /// Another build of gt, measured beside this one.
+        #[arg(long)]
+        before: Option<PathBuf>,
         /// Idle visitors.
         #[arg(long, default_value_t = 9000)]
         visitors: u32,
@@ -82,6 +88,12 @@ enum Command {
     /// The echo origin, started by the bench itself.
     #[command(hide = true)]
     Echo { port: u16 },
+    /// The least a proxy can do, started by the bench itself.
+    #[command(hide = true)]
+    Floor {
+        at: std::net::SocketAddr,
+        origin: std::net::SocketAddr,
+    },
 }
 
 #[derive(Args)]
@@ -156,6 +168,8 @@ fn main() -> anyhow::Result<()> {
         ),
         Command::Proxy {
             case,
+            proxy: proxies,
+            before,
             visitors,
             rounds,
             seconds,
@@ -170,11 +184,14 @@ fn main() -> anyhow::Result<()> {
                     case
                 },
                 visitors,
+                proxies,
+                before,
                 rounds,
                 seconds,
                 connections,
             },
         ),
         Command::Echo { port } => origin::serve_echo(port),
+        Command::Floor { at, origin } => floor::serve(at, origin),
     }
 }

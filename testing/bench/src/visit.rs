@@ -34,7 +34,22 @@ pub fn get(to: SocketAddr, host: &str, path: &str) -> Result<Answer> {
 /// # Errors
 /// As [`get`].
 pub fn get_on(stream: &mut TcpStream, host: &str, path: &str) -> Result<Answer> {
-    let (status, head, length, mut body) = ask(stream, host, path)?;
+    let begun = ask(stream, host, path, "")?;
+    whole(stream, begun)
+}
+
+/// As [`get`], with a request that says that it is the only one on its connection.
+///
+/// # Errors
+/// As [`get`].
+pub fn get_last(to: SocketAddr, host: &str, path: &str) -> Result<Answer> {
+    let mut stream = connect(to, None)?;
+    let begun = ask(&mut stream, host, path, "Connection: close\r\n")?;
+    whole(&mut stream, begun)
+}
+
+fn whole(stream: &mut TcpStream, begun: Begun) -> Result<Answer> {
+    let (status, head, length, mut body) = begun;
     let mut rest = vec![
         0;
         usize::try_from(length)
@@ -80,7 +95,7 @@ pub fn download_until(
 
 fn pull(to: SocketAddr, host: &str, path: &str, done: &AtomicBool, got: &AtomicU64) -> Result<()> {
     let mut stream = connect(to, None)?;
-    let (status, _, length, body) = ask(&mut stream, host, path)?;
+    let (status, _, length, body) = ask(&mut stream, host, path, "")?;
     ensure!(status == 200, "status {status}");
     let mut here = body.len() as u64;
     got.fetch_add(here, Ordering::Relaxed);
@@ -153,10 +168,14 @@ pub fn until_ready<T>(limit: Duration, mut probe: impl FnMut() -> Result<T>) -> 
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Sends a GET; gives the status, the head's length, the body's announced length, and the body bytes that came with the head.
-fn ask(stream: &mut TcpStream, host: &str, path: &str) -> Result<(u16, u64, u64, Vec<u8>)> {
+/// Status, lengths of head and body, and what was read of the body.
+type Begun = (u16, u64, u64, Vec<u8>);
+
+/// `fields`: lines of the request's head beside Host.
+fn ask(stream: &mut TcpStream, host: &str, path: &str, fields: &str) -> Result<Begun> {
     // At once: written piece by piece, a service could answer and close before it has read the last, and the reset for what it has
     // not read would overtake its answer.
-    let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n");
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n{fields}\r\n");
     stream
         .write_all(request.as_bytes())
         .context("send request")?;

@@ -7,12 +7,14 @@ mod case;
 mod subject;
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
 pub use case::Case;
-use subject::{Doors, Subject};
+use subject::Doors;
+pub use subject::Subject;
 
 use super::{ORIGIN_CORE, READY, RELAY_CORE, Setting};
 use crate::lab::{Lab, Program};
@@ -33,6 +35,10 @@ pub struct Options {
     pub connections: u32,
     /// Visitors for [`Case::Idle`].
     pub visitors: u32,
+    /// The proxies; none means all.
+    pub proxies: Vec<Subject>,
+    /// Another gt to measure beside this one.
+    pub before: Option<PathBuf>,
 }
 
 /// A running proxy.
@@ -59,12 +65,13 @@ pub fn run(setting: &Setting, options: &Options) -> Result<()> {
     let lab = Lab::new("bench-proxy")?;
     let nginx = origin::nginx(&lab, ORIGIN_CORE)?;
     let mut field = Vec::new();
-    for subject in Subject::ALL {
+    let before = options.before.as_deref();
+    for subject in options.subjects() {
         let doors = Doors {
             plain: lab.address()?,
             tls: lab.address()?,
         };
-        let line = subject.line(doors, nginx.at, &lab, &setting.tools)?;
+        let line = subject.line(doors, nginx.at, &lab, &setting.tools, before)?;
         let program = lab.start(&format!("{subject:?}"), &line, Some(RELAY_CORE))?;
         visit::until_ready(READY, || Case::Small.answer_length(doors))
             .with_context(|| format!("{}: {}", subject.name(), program.log_tail()))?;
@@ -99,10 +106,28 @@ pub fn run(setting: &Setting, options: &Options) -> Result<()> {
     report.publish(&setting.out)
 }
 
+impl Options {
+    fn subjects(&self) -> Vec<Subject> {
+        let mut subjects = self.proxies.clone();
+        if subjects.is_empty() {
+            subjects = Subject::ALL.to_vec();
+            if self.before.is_none() {
+                let before = [Subject::GtBefore, Subject::GtBeforeMultiplex];
+                subjects.retain(|subject| !before.contains(subject));
+            }
+        }
+        subjects
+    }
+}
+
 /// One table of load.
 fn measure(case: Case, field: &[Entry], lab: &Lab, options: &Options) -> Table {
+    let field: Vec<_> = field
+        .iter()
+        .filter(|entry| entry.subject.can(case))
+        .collect();
     let mut rounds: Vec<Vec<Option<Sample>>> = field.iter().map(|_| Vec::new()).collect();
-    for entry in field {
+    for entry in &field {
         if let Err(error) = case.run(entry.doors, options.connections, 1, ORIGIN_CORE, lab) {
             eprintln!("{}: warm-up: {error:#}", entry.subject.name());
         }
@@ -122,7 +147,7 @@ fn measure(case: Case, field: &[Entry], lab: &Lab, options: &Options) -> Table {
             samples.push(sample.ok());
         }
     }
-    table(field, &rounds)
+    table(&field, &rounds)
 }
 
 impl Entry {
@@ -172,33 +197,35 @@ impl Sample {
     }
 }
 
-fn table(field: &[Entry], rounds: &[Vec<Option<Sample>>]) -> Table {
+fn table(field: &[&Entry], rounds: &[Vec<Option<Sample>>]) -> Table {
     let mut table = Table::new([
         "proxy",
         "CPU µs/request",
         "to gt",
+        "to the floor",
         "requests/s",
         "p50 ms",
         "p99 ms",
         "RSS MiB",
         "rounds",
     ]);
-    let gt = field.iter().position(|entry| entry.subject == Subject::Gt);
+    let place = |subject| field.iter().position(|entry| entry.subject == subject);
+    let (gt, floor) = (place(Subject::Gt), place(Subject::Floor));
     for (entry, mine) in field.iter().zip(rounds) {
         let all = |figure: fn(&Sample) -> f64, decimals| {
             spread(mine.iter().flatten().map(figure), decimals)
         };
-        let ratio = gt.map_or_else(String::new, |gt| {
-            let pairs = mine.iter().zip(&rounds[gt]);
-            spread(
-                pairs.filter_map(|(mine, gts)| Some(mine.as_ref()?.cpu() / gts.as_ref()?.cpu())),
-                2,
-            )
-        });
+        let to = |other: Option<usize>| {
+            let other = other.map_or(&[][..], |other| &rounds[other]);
+            let pairs = mine.iter().zip(other);
+            let ratios = pairs.filter_map(|(a, b)| Some(a.as_ref()?.cpu() / b.as_ref()?.cpu()));
+            spread(ratios, 2)
+        };
         table.row([
             entry.subject.name().to_owned(),
             all(Sample::cpu, 1),
-            ratio,
+            to(gt),
+            to(floor),
             all(Sample::rate, 0),
             all(|s| s.load.p50.as_secs_f64() * 1e3, 2),
             all(|s| s.load.p99.as_secs_f64() * 1e3, 2),
@@ -212,7 +239,7 @@ fn table(field: &[Entry], rounds: &[Vec<Option<Sample>>]) -> Table {
 /// Visitors who have made one request each and stay.
 fn idle(field: &[Entry], visitors: u32) -> Result<Table> {
     let mut table = Table::new(["proxy", "visitors", "B/visitor", "MiB before", "MiB with"]);
-    for entry in field {
+    for entry in field.iter().filter(|entry| entry.subject.can(Case::Idle)) {
         let before = entry.resident()?;
         let mut there = Vec::new();
         for number in 0..visitors {

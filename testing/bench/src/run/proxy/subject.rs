@@ -1,21 +1,35 @@
 //! The proxies and how each is set up: the same listeners, the same header fields, no log, one worker.
 
 use std::net::SocketAddr;
+use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
+use clap::ValueEnum;
 
+use super::Case;
 use crate::lab::{Lab, Line};
 use crate::peers::Certificate;
 use crate::tools::Tools;
 
 /// A proxy under test.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Subject {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Subject {
+    /// This one.
     Gt,
+    /// This one, with `multiplex: true`.
     GtMultiplex,
+    /// Another build of gt, named with `--before`.
+    GtBefore,
+    /// The same with `multiplex: true`.
+    GtBeforeMultiplex,
+    /// With connections to the origin kept.
     Nginx,
+    /// With a connection to the origin for each request.
     NginxClosing,
+    /// With connections to the origin kept.
     Haproxy,
+    /// What the kernel allows.
+    Floor,
 }
 
 /// Where a proxy listens.
@@ -27,21 +41,32 @@ pub(super) struct Doors {
 }
 
 impl Subject {
-    pub(super) const ALL: [Self; 5] = [
+    /// Whether it takes part in a table.
+    pub(super) fn can(self, case: Case) -> bool {
+        self != Self::Floor || !matches!(case, Case::Tls | Case::H2 | Case::Idle)
+    }
+
+    pub(super) const ALL: [Self; 8] = [
         Self::Gt,
         Self::GtMultiplex,
+        Self::GtBefore,
+        Self::GtBeforeMultiplex,
         Self::Nginx,
         Self::Haproxy,
         Self::NginxClosing,
+        Self::Floor,
     ];
 
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Gt => "gt",
             Self::GtMultiplex => "gt, multiplex",
+            Self::GtBefore => "gt before",
+            Self::GtBeforeMultiplex => "gt before, multiplex",
             Self::Nginx => "nginx, keepalive 1024",
             Self::NginxClosing => "nginx, no keepalive upstream",
             Self::Haproxy => "haproxy, http-reuse always",
+            Self::Floor => "floor: bytes relayed by epoll",
         }
     }
 
@@ -52,17 +77,30 @@ impl Subject {
         origin: SocketAddr,
         lab: &Lab,
         tools: &Tools,
+        before_program: Option<&Path>,
     ) -> Result<Line> {
         let certificate = Certificate::in_lab(lab)?;
         let name = format!("{self:?}");
         Ok(match self {
-            Self::Gt | Self::GtMultiplex => {
-                let text = gt(doors, origin, &certificate, self == Self::GtMultiplex);
+            Self::Gt | Self::GtMultiplex | Self::GtBefore | Self::GtBeforeMultiplex => {
+                let multiplex = matches!(self, Self::GtMultiplex | Self::GtBeforeMultiplex);
+                let text = gt(doors, origin, &certificate, multiplex);
                 let config = lab.write(&format!("{name}.yml"), &text)?;
-                Line::new(tools.gt()?)
+                let before = matches!(self, Self::GtBefore | Self::GtBeforeMultiplex);
+                let program = match before {
+                    true => before_program
+                        .context("--before names no program")?
+                        .to_owned(),
+                    false => tools.gt()?,
+                };
+                Line::new(program)
                     .args(["proxy", "--no-supervisor", "-c"])
                     .arg(config)
             }
+            Self::Floor => Line::new(std::env::current_exe()?)
+                .arg("floor")
+                .arg(doors.plain.to_string())
+                .arg(origin.to_string()),
             Self::Haproxy => {
                 // It wants both in one file.
                 let both = [&certificate.cert, &certificate.key].map(std::fs::read_to_string);
