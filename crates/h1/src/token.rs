@@ -149,3 +149,34 @@ pub(crate) fn push_decimal(out: &mut Vec<u8>, number: u64) {
     }
     out.extend_from_slice(&digits[at..]);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_the_same_whatever_the_case_of_letters_and_no_other_byte() {
+        let names: [&[u8]; 8] = [
+            b"te",
+            b"host",
+            b"x-real-ip",
+            b"keep-alive",
+            b"content-type",
+            b"http2-settings",
+            b"content-encoding",
+            b"proxy-authorization",
+        ];
+        for lower in names {
+            assert!(same_but_case(&lower.to_ascii_uppercase(), lower));
+            assert!(!same_but_case(&lower[1..], lower));
+            for at in 0..lower.len() {
+                for byte in 0..=255 {
+                    let mut name = lower.to_vec();
+                    name[at] = byte;
+                    let same = name.eq_ignore_ascii_case(lower);
+                    assert_eq!(same_but_case(&name, lower), same, "{name:?}");
+                }
+            }
+        }
+    }
+}

@@ -78,13 +78,13 @@ pub(crate) async fn serve(worker: Rc<Worker>, stream: net::Stream, about: About)
             }
             Ok(Some(Err(error))) => return tracing::debug!(%error, "an HTTP/2 connection failed"),
             Ok(None) => return,
-            Err(_) if idle && !rests => crew.dismiss(),
-            Err(_) if idle && closing => return,
-            Err(_) if idle => {
+            Err(_) if rests && closing => return,
+            Err(_) if rests => {
                 closing = true;
                 connection.graceful_shutdown();
             }
-            Err(_) => {}
+            // No new stream for a while: nobody waits for one, whatever is still under way.
+            Err(_) => crew.dismiss(),
         }
     }
 }

@@ -335,3 +335,29 @@ fn http1_and_http2_are_told_apart_on_one_port() {
     stream.read_exact(&mut frame).expect("settings");
     assert_eq!(frame[3], 4, "the first frame is SETTINGS (RFC 9113 §3.4)");
 }
+
+#[test]
+fn waves_of_requests_on_one_connection_are_answered_also_after_a_rest() {
+    let (origin, _told) = Origin::answering(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+    let proxy = before(&origin);
+    visit(&proxy, |mut sender| async move {
+        for wave in 0..4 {
+            let mut under_way = Vec::new();
+            // More than there are tasks that wait, and fewer.
+            for _ in 0..[60, 3, 60, 3][wave] {
+                sender = sender.ready().await.expect("ready");
+                let get = request(Method::GET, "/").body(()).expect("a request");
+                under_way.push(sender.send_request(get, true).expect("sent").0);
+            }
+            for answer in under_way {
+                let answer = answer.await.expect("an answer");
+                assert_eq!(answer.status(), 200);
+                assert_eq!(body(answer.into_body()).await.expect("a body").0, b"ok");
+            }
+            if wave == 1 {
+                // Nothing announces that a connection rests: longer than it takes until it does.
+                tokio::time::sleep(std::time::Duration::from_millis(1500)).await;
+            }
+        }
+    });
+}

@@ -413,3 +413,27 @@ fn too_many_servers_and_too_large_weights_are_refused() {
         None
     );
 }
+
+#[test]
+fn the_only_server_is_picked_unless_it_is_down_or_was_tried() {
+    for policy in POLICIES {
+        let mut one = balancer(policy, &specs(&[3]));
+        let asked = request(7, Some(7));
+        let good = one.pick(&asked, all).unwrap();
+        assert_eq!((good.server, good.panic), (ServerIndex(0), false));
+        // Better an ill one than none.
+        assert!(one.pick(&asked, |_| false).unwrap().panic);
+        let mut tried = Tried::default();
+        tried.insert(ServerIndex(0));
+        assert_eq!(server(one.pick(&PickRequest { tried, ..asked }, all)), None);
+        let mut down = specs(&[3]);
+        down[0].down = true;
+        assert_eq!(server(balancer(policy, &down).pick(&asked, all)), None);
+        let mut full = specs(&[3]);
+        full[0].max_active = Some(1);
+        let mut full = balancer(policy, &full);
+        assert_eq!(server(full.pick(&asked, all)), Some(0));
+        full.started(ServerIndex(0));
+        assert_eq!(server(full.pick(&asked, all)), None);
+    }
+}
