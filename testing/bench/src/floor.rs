@@ -19,11 +19,14 @@ use rustix::fd::OwnedFd;
 /// When the address is taken, or the event queue fails.
 pub fn serve(at: SocketAddr, origin: SocketAddr) -> Result<()> {
     crate::origin::raise_descriptor_limit();
-    let listener = listen(at)?;
+    serve_on(&listen(at)?, origin)
+}
+
+fn serve_on(listener: &TcpListener, origin: SocketAddr) -> Result<()> {
     let queue = epoll::create(CreateFlags::CLOEXEC)?;
     epoll::add(
         &queue,
-        &listener,
+        listener,
         EventData::new_u64(LISTENER),
         EventFlags::IN,
     )?;
@@ -53,7 +56,7 @@ pub fn serve(at: SocketAddr, origin: SocketAddr) -> Result<()> {
         for event in &events[..n] {
             let (data, flags) = (event.data.u64(), event.flags);
             if data == LISTENER {
-                floor.accept(&listener);
+                floor.accept(listener);
                 continue;
             }
             let at = (data >> 1) as usize;
@@ -135,7 +138,9 @@ impl Floor {
             if !flags.intersects(EventFlags::IN) || !pair.waits.is_empty() {
                 return Some(());
             }
-            return pair.answer(&mut self.read);
+            // An end is reported once, perhaps together with the last bytes.
+            let ends = flags.intersects(EventFlags::RDHUP | EventFlags::HUP);
+            return pair.answer(&mut self.read, ends);
         }
         if !pair.waits.is_empty() && flags.intersects(EventFlags::OUT) {
             let n = sent(pair.visitor.write(&pair.waits))?;
@@ -143,7 +148,8 @@ impl Floor {
             if !pair.waits.is_empty() {
                 return Some(());
             }
-            pair.answer(&mut self.read)?;
+            // What the origin has reported meanwhile was left alone.
+            pair.answer(&mut self.read, true)?;
         }
         if !flags.intersects(EventFlags::IN) {
             return Some(());
@@ -167,7 +173,8 @@ impl Pair {
         (rest.is_empty() && sent(self.origin.write(made))? == made.len()).then_some(())
     }
 
-    fn answer(&mut self, buffer: &mut [u8]) -> Goes {
+    /// `all`: reads until there is nothing.
+    fn answer(&mut self, buffer: &mut [u8], all: bool) -> Goes {
         loop {
             let Some(n) = received(self.origin.read(buffer))? else {
                 return Some(());
@@ -178,7 +185,7 @@ impl Pair {
                 return Some(());
             }
             // A read that did not fill the buffer has left nothing.
-            if n < buffer.len() {
+            if n < buffer.len() && !all {
                 return Some(());
             }
         }
@@ -231,15 +238,11 @@ mod tests {
     fn requests_get_two_fields_and_their_answers_come_back() {
         let origin = TcpListener::bind("127.0.0.1:0").unwrap();
         let to = origin.local_addr().unwrap();
-        let free = TcpListener::bind("127.0.0.1:0").unwrap();
-        let at = free.local_addr().unwrap();
-        drop(free);
+        let listener = listen("127.0.0.1:0".parse().unwrap()).unwrap();
+        let at = listener.local_addr().unwrap();
         // It serves until the process ends.
-        std::thread::spawn(move || serve(at, to));
-        let mut visitor = crate::visit::until_ready(std::time::Duration::from_secs(5), || {
-            Ok(TcpStream::connect(at)?)
-        })
-        .unwrap();
+        std::thread::spawn(move || serve_on(&listener, to));
+        let mut visitor = TcpStream::connect(at).unwrap();
         let (mut behind, _) = origin.accept().unwrap();
         let wanted = "GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 127.0.0.1\r\nX-Real-IP: 127.0.0.1\r\n\r\n";
         for _ in 0..3 {
