@@ -139,6 +139,7 @@ fn gt(doors: Doors, origin: SocketAddr, certificate: &Certificate, multiplex: bo
     )
 }
 
+/// Without a master, whose worker would outlive it when it is killed.
 fn nginx(
     doors: Doors,
     origin: SocketAddr,
@@ -157,7 +158,7 @@ fn nginx(
         ("", "")
     };
     format!(
-        "worker_processes 1; daemon off; pid {dir}/nginx.pid; error_log {dir}/error.log;\nevents {{ worker_connections 20000; }}\nhttp {{ access_log off; \
+        "worker_processes 1; master_process off; daemon off; pid {dir}/nginx.pid; error_log {dir}/error.log;\nevents {{ worker_connections 20000; }}\nhttp {{ access_log off; \
          keepalive_requests 100000000; keepalive_timeout 1h; client_body_temp_path {dir}; proxy_temp_path {dir}; fastcgi_temp_path {dir}; uwsgi_temp_path {dir}; scgi_temp_path {dir};\n\
          upstream app {{ server {origin}; {keep} }}\nserver {{ listen {plain} backlog=4096; listen {tls} ssl http2 backlog=4096; ssl_certificate {cert}; ssl_certificate_key {key}; \
          location / {{ proxy_pass http://app; {version} proxy_set_header Host $host; proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for; \
