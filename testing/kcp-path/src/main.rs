@@ -31,7 +31,7 @@ enum Command {
         #[arg(long, value_delimiter = ',', default_values_t = [1, 5, 10])]
         loss: Vec<u32>,
         /// Seconds measured, after 3 s of start.
-        #[arg(long, default_value_t = 4)]
+        #[arg(long, default_value_t = 5)]
         seconds: u64,
         /// How often each is measured, with another seed each time; medians are shown.
         #[arg(long, default_value_t = 3)]
