@@ -37,7 +37,7 @@ $(PEERS)/bin/frp-run: testing/bench/frp/main.go testing/bench/frp/go.mod testing
 	cd testing/bench/frp && go build -trimpath -o $@ .
 
 # In real time, so that other work on the machine neither delays the path nor the ends; all subjects alike. Needs root.
-bench-kcp-path: $(PEERS)/bin/kcp-go-path ## KCP beside kcp-go, TCP and QUIC on impaired paths; root, Go, iproute2
+bench-kcp-path: $(PEERS)/bin/kcp-go-path ## KCP beside kcp-go, TCP and QUIC on impaired paths, 18 minutes; root, Go, iproute2
 	cargo build --release -p kcp-path -p netem
 	chrt -r 50 $(CARGO_TARGET_DIR)/release/netem calibrate
 	for what in goodput latency fairness; do \

@@ -207,7 +207,11 @@ async fn measure(
         let _ = session.shutdown().await;
     }
     tokio::time::sleep(Duration::from_secs(2)).await;
-    let kept = server.memory()?.saturating_sub(before) as f64 / cycles.max(1) as f64;
+    // Without cycles there is nothing to keep.
+    let kept = match cycles {
+        0 => 0.0,
+        _ => server.memory()?.saturating_sub(before) as f64 / cycles as f64,
+    };
     Ok([each, idle, busy, sleeps, kept])
 }
 
