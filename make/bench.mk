@@ -5,7 +5,7 @@ PEERS := $(abspath $(CARGO_TARGET_DIR))/peers
 SOAK_SECONDS ?= 300
 SOAK_SEED ?= 1
 
-.PHONY: bench bench-reload bench-kcp bench-peers bench-proxy bench-relay bench-bulk bench-idle bench-keystroke soak bench-kcp-path soak-reload
+.PHONY: bench bench-reload bench-kcp bench-kcp-scale bench-peers bench-proxy bench-relay bench-bulk bench-idle bench-keystroke soak bench-kcp-path soak-reload
 
 bench: bench-relay bench-bulk bench-idle bench-keystroke ## gt beside rathole and frp; needs Go, nginx, wrk
 
@@ -19,6 +19,9 @@ KCP_MILLIS ?= 1000
 bench-kcp: ## KCP's CPU beside kcp-go, into bench/results; needs Go
 	cargo bench -p kcp --features tokio --bench cpu -- --rounds $(KCP_ROUNDS) --millis $(KCP_MILLIS) \
 		| tee bench/results/$$(date +%F)-kcp-cpu.md
+
+bench-kcp-scale: ## 10,000 KCP sessions at one listener beside kcp-go's, in turns; 5 minutes; needs Go
+	ulimit -n 20000 && cargo bench -p kcp --features tokio --bench scale -- --cycles 0
 
 bench-proxy: ## gt proxy beside nginx and HAProxy; needs nginx, haproxy, wrk, h2load
 	cargo build --release -p gt -p bench
@@ -34,7 +37,7 @@ $(PEERS)/bin/frp-run: testing/bench/frp/main.go testing/bench/frp/go.mod testing
 	cd testing/bench/frp && go build -trimpath -o $@ .
 
 # In real time, so that other work on the machine neither delays the path nor the ends; all subjects alike. Needs root.
-bench-kcp-path: $(PEERS)/bin/kcp-go-path ## KCP beside kcp-go, TCP and QUIC on impaired paths; root, Go, iproute2
+bench-kcp-path: $(PEERS)/bin/kcp-go-path ## KCP beside kcp-go, TCP and QUIC on impaired paths, 18 minutes; root, Go, iproute2
 	cargo build --release -p kcp-path -p netem
 	chrt -r 50 $(CARGO_TARGET_DIR)/release/netem calibrate
 	for what in goodput latency fairness; do \

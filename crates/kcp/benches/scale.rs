@@ -1,8 +1,8 @@
 //! Many sessions at one listener: memory for each, CPU while they are idle and while each gets two small packets a second,
 //! and memory after many sessions have come and gone. Beside it kcp-go's listener with the same clients, which are ours.
 //!
-//! `--sessions N` (10000), `--seconds N` (10) of each measurement, `--cycles N` (20000), `--only gt`. Needs a limit of open files above
-//! the number of sessions: every client has a socket, as in life.
+//! `--sessions N` (10000), `--seconds N` (10) of each measurement, `--cycles N` (20000), `--rounds N` (3) in turns, `--only gt`. Needs a
+//! limit of open files above the number of sessions: every client has a socket, as in life.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -31,6 +31,7 @@ fn main() -> Result<(), Failure> {
         ("--sessions", 10_000),
         ("--seconds", 10),
         ("--cycles", 20_000),
+        ("--rounds", 3),
     ];
     let mut only = String::new();
     let mut words = std::env::args().skip(1);
@@ -48,20 +49,61 @@ fn main() -> Result<(), Failure> {
             return Err(format!("unknown argument {word}").into());
         }
     }
-    let [sessions, seconds, cycles] = numbers.map(|(_, number)| number);
-    println!(
-        "| listener | KiB per session | idle CPU | CPU with 2 packets/s each | KiB kept per session that came and went |"
-    );
-    println!("|---|---|---|---|---|");
+    let [sessions, seconds, cycles, rounds] = numbers.map(|(_, number)| number);
     type Start = fn() -> Result<Server, Failure>;
     let both: [(&str, Start); 2] = [("gt", ours), ("kcp-go 5.6.72", theirs)];
-    for (name, start) in both.into_iter().filter(|(name, _)| name.contains(&only)) {
-        let server = start()?;
-        let length = Duration::from_secs(seconds);
-        let row = runtime()?.block_on(measure(server, sessions, length, cycles))?;
-        println!("| {name} | {row} |");
+    let chosen: Vec<_> = both
+        .into_iter()
+        .filter(|(name, _)| name.contains(&only))
+        .collect();
+    let mut rows: Vec<Vec<Row>> = vec![Vec::new(); chosen.len()];
+    for _ in 0..rounds {
+        for ((_, start), rows) in chosen.iter().zip(&mut rows) {
+            let length = Duration::from_secs(seconds);
+            rows.push(runtime()?.block_on(measure(start()?, sessions, length, cycles))?);
+        }
     }
+    report(
+        &chosen.iter().map(|(name, _)| *name).collect::<Vec<_>>(),
+        &rows,
+    );
     Ok(())
+}
+
+/// What one round gave of one listener: KiB per session, CPU in per cent while idle and while busy, switches of context per packet
+/// while busy, and KiB kept per session that came and went.
+type Row = [f64; 5];
+
+/// Medians of the rounds; and of the busy CPU the rounds' ratios.
+fn report(names: &[&str], rows: &[Vec<Row>]) {
+    println!(
+        "| listener | KiB per session | idle CPU % | CPU % with 2 packets/s each | sleeps per packet | KiB kept per session that came and went |"
+    );
+    println!("|---|---|---|---|---|---|");
+    for (name, rows) in names.iter().zip(rows) {
+        let cells = [0, 1, 2, 3, 4].map(|i| spread(rows.iter().map(|row| row[i])));
+        println!("| {name} | {} |", cells.join(" | "));
+    }
+    if let [ours, theirs] = rows {
+        let ratios = ours.iter().zip(theirs).map(|(a, b)| a[2] / b[2]);
+        println!(
+            "\nCPU of gt / kcp-go's with 2 packets/s each, by rounds: {}.",
+            spread(ratios)
+        );
+    }
+}
+
+/// Median, and least and most.
+fn spread(values: impl Iterator<Item = f64>) -> String {
+    let mut values: Vec<_> = values.collect();
+    values.sort_by(f64::total_cmp);
+    match values[..] {
+        [] => "-".to_owned(),
+        [one] => format!("{one:.2}"),
+        [least, .., most] => {
+            format!("{:.2} ({least:.2} to {most:.2})", values[values.len() / 2])
+        }
+    }
 }
 
 fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
@@ -108,7 +150,7 @@ async fn measure(
     sessions: u64,
     length: Duration,
     cycles: u64,
-) -> Result<String, Failure> {
+) -> Result<Row, Failure> {
     let address: SocketAddr = ([127, 0, 0, 1], server.port).into();
     let empty = server.memory()?;
     let mut clients = Vec::new();
@@ -132,6 +174,7 @@ async fn measure(
     let idle = server
         .cpu_over(length, async { tokio::time::sleep(length).await })
         .await?;
+    let switches = server.switches()?;
     let busy = server
         .cpu_over(length, async {
             let steps = u32::try_from(length.as_millis() / 10).unwrap_or(1);
@@ -152,6 +195,8 @@ async fn measure(
             }
         })
         .await?;
+    let packets = sessions as f64 * 2.0 * length.as_secs_f64();
+    let sleeps = (server.switches()? - switches) as f64 / packets;
     drop(clients);
     let before = server.memory()?;
     for _ in 0..cycles {
@@ -162,8 +207,12 @@ async fn measure(
         let _ = session.shutdown().await;
     }
     tokio::time::sleep(Duration::from_secs(2)).await;
-    let kept = server.memory()?.saturating_sub(before) as f64 / cycles.max(1) as f64;
-    Ok(format!("{each:.1} | {idle:.1} % | {busy:.1} % | {kept:.3}"))
+    // Without cycles there is nothing to keep.
+    let kept = match cycles {
+        0 => 0.0,
+        _ => server.memory()?.saturating_sub(before) as f64 / cycles as f64,
+    };
+    Ok([each, idle, busy, sleeps, kept])
 }
 
 struct Server {
@@ -213,6 +262,19 @@ impl Server {
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
         let number = line.and_then(|line| line.split_whitespace().next());
         Ok(number.ok_or("no resident memory")?.parse()?)
+    }
+
+    /// How often its threads have gone to sleep so far.
+    fn switches(&self) -> Result<u64, Failure> {
+        let mut sum = 0;
+        for thread in std::fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
+            let status = std::fs::read_to_string(thread?.path().join("status"))?;
+            let number = status
+                .lines()
+                .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+            sum += number.ok_or("no switches")?.trim().parse::<u64>()?;
+        }
+        Ok(sum)
     }
 
     /// User and system time so far, in seconds.

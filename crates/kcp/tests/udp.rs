@@ -440,3 +440,51 @@ async fn writes_of_all_sizes_share_send_calls_without_mixing_up() {
     let came = server.counters();
     assert_eq!((came.in_errs, came.kcp_in_errors, came.fec_errs), (0, 0, 0));
 }
+
+/// The traffic-class byte of the next datagram at `socket`.
+#[cfg(target_os = "linux")]
+fn class_of_next(socket: &std::net::UdpSocket) -> u8 {
+    use std::{io::IoSliceMut, os::fd::AsRawFd};
+
+    use nix::sys::socket::{
+        ControlMessageOwned, MsgFlags, SockaddrIn, recvmsg, setsockopt, sockopt::IpRecvTos,
+    };
+
+    setsockopt(socket, IpRecvTos, &true).expect("classes are told");
+    let mut buffer = [0; 1500];
+    let mut parts = [IoSliceMut::new(&mut buffer)];
+    let mut control = nix::cmsg_space!(u8);
+    let message = recvmsg::<SockaddrIn>(
+        socket.as_raw_fd(),
+        &mut parts,
+        Some(&mut control),
+        MsgFlags::empty(),
+    )
+    .expect("a datagram");
+    let mut told = message.cmsgs().expect("what is told fits");
+    told.find_map(|message| match message {
+        ControlMessageOwned::Ipv4Tos(class) => Some(class),
+        _ => None,
+    })
+    .expect("a class")
+}
+
+/// Full datagrams of one write would share a segmented send, which says a class of its own.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn every_datagram_carries_the_code_point() {
+    const EXPEDITED: u8 = 46;
+    let socket = std::net::UdpSocket::bind(LOOPBACK).expect("a port");
+    let remote = socket.local_addr().expect("bound");
+    socket.set_read_timeout(Some(HANG)).expect("a timeout");
+    let options = Options {
+        dscp: Some(EXPEDITED),
+        ..options(Cipher::Null)
+    };
+    let mut session = Session::connect(remote, options).expect("a socket");
+    let classes = tokio::task::spawn_blocking(move || {
+        std::array::from_fn::<_, 4, _>(|_| class_of_next(&socket))
+    });
+    session.write_all(&pattern(5000)).await.expect("room");
+    assert_eq!(classes.await.expect("no panic"), [EXPEDITED << 2; 4]);
+}

@@ -57,6 +57,16 @@ impl How {
     }
 }
 
+/// What bounds a head that was written anew: framing and connection take a few fields more than the limits let in.
+fn rewritten() -> Limits {
+    let read = Limits::default();
+    Limits {
+        head: read.head + 256,
+        fields: read.fields + 4,
+        ..read
+    }
+}
+
 /// A request: read in pieces, written anew, read again; then its body.
 pub fn check_request(data: &[u8]) {
     let Some((&how, bytes)) = data.split_first() else {
@@ -86,8 +96,7 @@ pub fn check_request(data: &[u8]) {
     let mut sent = writer.finish();
     if !request.authority().is_empty() {
         let mut again = RequestHead::default();
-        let limits = Limits::default();
-        assert_eq!(again.parse(&out, &limits), Ok(Some(out.len())));
+        assert_eq!(again.parse(&out, &rewritten()), Ok(Some(out.len())));
         let second = again.view(&out).expect("a whole head");
         assert_eq!(request.method(), second.method());
         assert_eq!(request.target(), second.target());
@@ -159,7 +168,7 @@ pub fn check_response(data: &[u8]) {
     writer.copy(response.fields(), |_| true);
     let mut writer = writer.finish();
     let mut again = ResponseHead::default();
-    assert_eq!(again.parse(&out, &Limits::default()), Ok(Some(out.len())));
+    assert_eq!(again.parse(&out, &rewritten()), Ok(Some(out.len())));
     let second = again.view(&out).expect("a whole head");
     assert_eq!(
         (response.status(), response.reason()),

@@ -28,29 +28,32 @@ enum Command {
     /// Bulk data over 100 Mbit/s, round trip 100 ms, a queue of one BDP, at several losses.
     Goodput {
         /// Losses towards the receiver in percent; acknowledgements are not lost.
-        #[arg(long, value_delimiter = ',', default_values_t = [0, 1, 5, 10])]
+        #[arg(long, value_delimiter = ',', default_values_t = [1, 5, 10])]
         loss: Vec<u32>,
         /// Seconds measured, after 3 s of start.
-        #[arg(long, default_value_t = 8)]
+        #[arg(long, default_value_t = 5)]
         seconds: u64,
-        /// How often each is measured; the median is shown.
-        #[arg(long, default_value_t = 1)]
+        /// How often each is measured, with another seed each time; medians are shown.
+        #[arg(long, default_value_t = 3)]
         rounds: u32,
         #[command(flatten)]
         shared: Shared,
     },
     /// 64 bytes every 20 ms at 10 % loss both ways: the time until they can be read.
     Latency {
-        /// Messages per subject.
-        #[arg(long, default_value_t = 1500)]
+        /// Messages per subject and round.
+        #[arg(long, default_value_t = 500)]
         count: u32,
+        /// How often each is measured, with another seed each time; medians are shown.
+        #[arg(long, default_value_t = 3)]
+        rounds: u32,
         #[command(flatten)]
         shared: Shared,
     },
     /// Beside one CUBIC flow in the same queue: who gets how much.
     Fairness {
         /// Seconds measured, from 3 s after the second flow's first byte on.
-        #[arg(long, default_value_t = 30)]
+        #[arg(long, default_value_t = 15)]
         seconds: u64,
         #[command(flatten)]
         shared: Shared,
@@ -110,7 +113,11 @@ fn main() -> anyhow::Result<()> {
             rounds,
             shared,
         } => tables::goodput(&shared, &loss, seconds, rounds),
-        Command::Latency { count, shared } => tables::latency(&shared, count),
+        Command::Latency {
+            count,
+            rounds,
+            shared,
+        } => tables::latency(&shared, count, rounds),
         Command::Fairness { seconds, shared } => tables::fairness(&shared, seconds),
         Command::Receive {
             subject,

@@ -30,18 +30,34 @@ pub(crate) enum Subject {
 }
 
 impl Subject {
+    /// What is measured without a wish: goodput.
     pub(crate) const BULK: &[Self] = &[
         Self::KcpGo,
         Self::GtFast3,
-        Self::GtReno,
         Self::GtPaced,
+        Self::GtPacedFec,
         Self::TcpCubic,
         Self::TcpBbr,
         Self::QuicCubic,
         Self::QuicBbr,
     ];
-    pub(crate) const TALK: &[Self] =
-        &[Self::KcpGo, Self::GtFast3, Self::KcpGoFec, Self::GtFast3Fec];
+    /// Latency.
+    pub(crate) const TALK: &[Self] = &[
+        Self::KcpGo,
+        Self::GtFast3,
+        Self::GtPaced,
+        Self::KcpGoFec,
+        Self::GtFast3Fec,
+        Self::GtPacedFec,
+    ];
+    /// Beside CUBIC.
+    pub(crate) const BESIDE: &[Self] = &[
+        Self::KcpGo,
+        Self::GtFast3,
+        Self::GtPaced,
+        Self::TcpCubic,
+        Self::TcpBbr,
+    ];
 
     /// The name on the command line.
     pub(crate) fn name(self) -> String {

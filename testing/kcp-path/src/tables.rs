@@ -25,6 +25,7 @@ struct Bulk {
     again: Option<f64>,
 }
 
+/// Subjects in turns, round by round, each round with a seed of its own; the medians of the rounds with their least and most.
 pub(crate) fn goodput(
     shared: &Shared,
     losses: &[u32],
@@ -32,37 +33,79 @@ pub(crate) fn goodput(
     rounds: u32,
 ) -> anyhow::Result<()> {
     println!(
-        "| subject | loss | goodput Mbit/s | of link × (1 − p) | wire bytes / goodput | allowed | sent again |"
+        "| subject | loss | goodput Mbit/s | of link × (1 − p) | wire bytes / goodput | allowed | sent again % |"
     );
     println!("|---|---|---|---|---|---|---|");
     for loss in losses {
-        for subject in chosen(shared, Subject::BULK) {
-            let mut runs = Vec::new();
-            for round in 0..rounds {
-                match bulk(shared, subject, *loss, seconds, u64::from(round)) {
+        let subjects = chosen(shared, Subject::BULK);
+        let mut runs: Vec<Vec<Bulk>> = vec![Vec::new(); subjects.len()];
+        for round in 0..rounds {
+            for (subject, runs) in subjects.iter().zip(&mut runs) {
+                match bulk(shared, *subject, *loss, seconds, u64::from(round)) {
                     Ok(run) => runs.push(run),
                     Err(error) => eprintln!("{} at {loss} %: {error:#}", subject.name()),
                 }
             }
-            runs.sort_by(|a, b| a.goodput.total_cmp(&b.goodput));
-            let Some(run) = runs.get(runs.len() / 2) else {
-                println!("| {} | {loss} % | failed | | | | |", subject.name());
-                continue;
-            };
-            let kept = 1.0 - f64::from(*loss) / 100.0;
-            println!(
-                "| {} | {loss} % | {:.1} | {:.0} % | {:.3} | {:.3} | {} |",
-                subject.name(),
-                run.goodput,
-                run.goodput / (LINK * kept) * 100.0,
-                run.wire,
-                1.1 / kept,
-                run.again
-                    .map_or_else(|| "-".to_owned(), |again| format!("{again:.1} %")),
-            );
+        }
+        for (subject, runs) in subjects.iter().zip(&runs) {
+            goodput_row(*subject, *loss, rounds, runs);
         }
     }
     Ok(())
+}
+
+fn goodput_row(subject: Subject, loss: u32, rounds: u32, runs: &[Bulk]) {
+    let failed = rounds as usize - runs.len();
+    let name = match failed {
+        0 => subject.name(),
+        _ => format!("{} ({failed} of {rounds} failed)", subject.name()),
+    };
+    let kept = 1.0 - f64::from(loss) / 100.0;
+    let goodput = Spread::of(runs.iter().map(|run| run.goodput));
+    let wire = Spread::of(runs.iter().map(|run| run.wire));
+    let (Some(goodput), Some(wire)) = (goodput, wire) else {
+        return println!("| {name} | {loss} % | failed | | | | |");
+    };
+    println!(
+        "| {name} | {loss} % | {} | {:.0} % | {} | {:.3} | {} |",
+        goodput.show(1),
+        goodput.median / (LINK * kept) * 100.0,
+        wire.show(3),
+        1.1 / kept,
+        Spread::of(runs.iter().filter_map(|run| run.again))
+            .map_or_else(|| "-".to_owned(), |again| again.show(1)),
+    );
+}
+
+/// What several rounds gave.
+struct Spread {
+    median: f64,
+    least: f64,
+    most: f64,
+}
+
+impl Spread {
+    fn of(values: impl Iterator<Item = f64>) -> Option<Self> {
+        let mut values: Vec<_> = values.collect();
+        values.sort_by(f64::total_cmp);
+        Some(Self {
+            median: *values.get(values.len() / 2)?,
+            least: *values.first()?,
+            most: *values.last()?,
+        })
+    }
+
+    fn show(&self, digits: usize) -> String {
+        let Self {
+            median,
+            least,
+            most,
+        } = self;
+        match least == most {
+            true => format!("{median:.digits$}"),
+            false => format!("{median:.digits$} ({least:.digits$} to {most:.digits$})"),
+        }
+    }
 }
 
 fn bulk(
@@ -109,35 +152,53 @@ fn start_bulk(
     lab.start(subject, port, ("receive", &receive), ("send", &send))
 }
 
-pub(crate) fn latency(shared: &Shared, count: u32) -> anyhow::Result<()> {
-    println!("| subject | p50 ms | p99 ms | max ms | messages |");
+/// Subjects in turns, round by round, each round with a seed of its own.
+pub(crate) fn latency(shared: &Shared, count: u32, rounds: u32) -> anyhow::Result<()> {
+    println!("| subject | p50 ms | p99 ms | most ms | messages a round |");
     println!("|---|---|---|---|---|");
-    for subject in chosen(shared, Subject::TALK) {
-        let path = "rate=100mbit,queue=100ms,delay=50ms,loss=10%";
-        let lab = Lab::new(path, path, shared.seed, shared)?;
-        let count = [count.to_string()];
-        let pair = lab.start(subject, 7000, ("listen", &count), ("talk", &[]))?;
-        let within = Duration::from_millis(20 * count[0].parse::<u64>()?) * 2;
-        let seen = pair.receiver.expect("latency", within)?;
-        let [p50, p99, max, count] = seen[..] else {
-            anyhow::bail!("{seen:?} is not what a listener says");
-        };
-        let ms = |micros: u64| micros as f64 / 1e3;
-        println!(
-            "| {} | {:.1} | {:.1} | {:.1} | {count} |",
-            subject.name(),
-            ms(p50),
-            ms(p99),
-            ms(max)
-        );
+    let subjects = chosen(shared, Subject::TALK);
+    let mut runs: Vec<Vec<[f64; 3]>> = vec![Vec::new(); subjects.len()];
+    for round in 0..rounds {
+        for (subject, runs) in subjects.iter().zip(&mut runs) {
+            match delays(shared, *subject, count, u64::from(round)) {
+                Ok(run) => runs.push(run),
+                Err(error) => eprintln!("{}: {error:#}", subject.name()),
+            }
+        }
+    }
+    for (subject, runs) in subjects.iter().zip(&runs) {
+        let cells = [0, 1, 2].map(|i| {
+            Spread::of(runs.iter().map(|run| run[i]))
+                .map_or_else(|| "failed".to_owned(), |spread| spread.show(1))
+        });
+        let [p50, p99, most] = cells;
+        println!("| {} | {p50} | {p99} | {most} | {count} |", subject.name());
     }
     Ok(())
+}
+
+/// Median, 99th percentile and most, in ms, of so many messages.
+fn delays(shared: &Shared, subject: Subject, count: u32, round: u64) -> anyhow::Result<[f64; 3]> {
+    let path = "rate=100mbit,queue=100ms,delay=50ms,loss=10%";
+    let lab = Lab::new(path, path, shared.seed + round, shared)?;
+    let pair = lab.start(
+        subject,
+        7000,
+        ("listen", &[count.to_string()]),
+        ("talk", &[]),
+    )?;
+    let within = Duration::from_millis(20 * u64::from(count)) * 2 + patience(0);
+    let seen = pair.receiver.expect("latency", within)?;
+    let [p50, p99, most, _] = seen[..] else {
+        anyhow::bail!("{seen:?} is not what a listener says");
+    };
+    Ok([p50, p99, most].map(|micros| micros as f64 / 1e3))
 }
 
 pub(crate) fn fairness(shared: &Shared, seconds: u64) -> anyhow::Result<()> {
     println!("| subject | its goodput Mbit/s | CUBIC beside it | CUBIC's share |");
     println!("|---|---|---|---|");
-    for subject in chosen(shared, Subject::BULK) {
+    for subject in chosen(shared, Subject::BESIDE) {
         let lab = Lab::new(PATH, PATH, shared.seed, shared)?;
         // CUBIC first and alone: it has the whole link when the other one comes.
         // Its time is measured from when the other one's is.

@@ -1,9 +1,14 @@
-//! The loop of a socket: receive, act on deadlines, look at what handles did, send; each with a bound per turn.
+//! The loop of a socket: what handles did, what came, deadlines, sending; each with a bound per turn.
+//!
+//! It is the same for all sessions. What kind of sessions they are (which of them a datagram is for, what makes a new one, when one is
+//! over) is a [`Kind`]'s to know: [`super::classic`] speaks with kcp-go, [`super::secure`] with gt. What sessions have to say in a turn gathers in
+//! an [`Outbox`] and goes out at its end, so that a crowd of sessions with one small datagram each needs few system calls.
 
 use std::{
     cell::RefCell,
     collections::VecDeque,
     future::Future,
+    io,
     net::SocketAddr,
     pin::Pin,
     sync::Arc,
@@ -11,205 +16,159 @@ use std::{
     time::Duration,
 };
 
-use tokio::{
-    sync::mpsc,
-    time::{Sleep, sleep_until},
-};
+use tokio::time::{Sleep, sleep_until};
 
 use super::{
-    Options,
-    link::{End, Link, Shared, State},
-    rate::Rate,
-    session::Session,
-    socket::{BATCH_BYTES, Scratch},
-    table::Table,
+    link::{Link, Shared},
+    outbox::Outbox,
+    socket::Scratch,
+    table::{Entry, Table},
 };
-use crate::{InputError, MTU_MAX, Peek, Pipeline, Time, arq::Conv};
+use crate::Time;
 
 /// Receive calls per turn.
 const RECEIVES: usize = 8;
 /// Datagrams that one session sends before others have their turn.
-const SESSION_SENDS: usize = 128;
+pub(super) const SESSION_SENDS: usize = 128;
 /// Datagrams sent per turn.
 const SENDS: usize = 1024;
-/// How often sessions that have become idle give memory back.
-const SWEEP: Duration = Duration::from_secs(5);
 
 thread_local! {
-    static SCRATCH: RefCell<(Scratch, Vec<u8>)> = RefCell::new((Scratch::new(), vec![0; BATCH_BYTES]));
+    static SCRATCH: RefCell<(Scratch, Outbox)> = RefCell::new((Scratch::new(), Outbox::new()));
 }
 
-/// Where a listener's new sessions go.
-pub(super) type Accepts = mpsc::Sender<Session>;
+/// A kind of sessions, and what a socket's driver knows of them beside the table.
+pub(super) trait Kind: Sized {
+    /// What is behind each session's lock.
+    type State;
+    /// What handles and driver share beside the sessions.
+    type Common;
+    /// What the driver notes of each session.
+    type Note;
+    /// How often [`Self::sweep`] looks at the sessions.
+    const SWEEP: Duration;
 
-pub(super) struct Driver {
-    shared: Arc<Shared>,
-    options: Options,
-    table: Table,
+    /// Takes datagrams that came on other ways than the socket; returns whether there may be more.
+    fn receive_passed(&mut self, _: &mut Core<Self>, _: &mut Context<'_>) -> bool {
+        false
+    }
+
+    /// Whether the socket is this driver's to read.
+    fn reads(&self, _: &Core<Self>) -> bool {
+        true
+    }
+
+    /// Takes a datagram from the socket.
+    fn on_datagram(
+        &mut self,
+        core: &mut Core<Self>,
+        now: Time,
+        from: SocketAddr,
+        datagram: &mut [u8],
+    );
+
+    /// The socket refused to give something.
+    fn on_error(&mut self, _: &Core<Self>) {}
+
+    /// All that could be read for now has been.
+    fn received(&mut self) {}
+
+    /// Acts on deadlines that are not a session's.
+    fn expire(&mut self, _: Time) {}
+
+    /// When [`Self::expire`] wants to be called.
+    fn deadline(&self) -> Option<Time> {
+        None
+    }
+
+    /// Sends what is for no session's peer.
+    fn answer(&mut self, _: &mut Core<Self>, _: &mut Context<'_>) {}
+
+    /// One session's turn: deadlines, sending, its next deadline, its end. Returns how many datagrams it sent.
+    fn turn(
+        &mut self,
+        core: &mut Core<Self>,
+        cx: &mut Context<'_>,
+        out: &mut Outbox,
+        key: usize,
+        now: Time,
+    ) -> usize;
+
+    /// Looks at a session now and then; `active`: something happened since.
+    fn sweep(common: &Self::Common, entry: &mut Entry<Self>, active: bool);
+
+    /// Whether no session can come any more.
+    fn is_closed(&self) -> bool;
+
+    /// The driver goes and leaves this session.
+    fn leave(shared: &Shared<Self>, state: &mut Self::State);
+}
+
+/// What drivers of all kinds have.
+pub(super) struct Core<K: Kind> {
+    pub(super) shared: Arc<Shared<K>>,
+    pub(super) table: Table<K>,
     /// Sessions to look at.
     ready: VecDeque<usize>,
-    dirty: Vec<Arc<Link>>,
-    accepts: Option<Accepts>,
-    /// Batches that the socket had no room for: where to, what, and the datagrams' size.
+    dirty: Vec<Arc<Link<K>>>,
+    /// What the socket had no room for: where to, datagrams, and their size.
     blocked: VecDeque<(SocketAddr, Vec<u8>, usize)>,
-    timer: Pin<Box<Sleep>>,
-    /// What the timer is set to.
-    armed: Option<Time>,
     sweep: Option<Time>,
 }
 
-impl Driver {
-    pub(super) fn new(shared: Arc<Shared>, options: Options, accepts: Option<Accepts>) -> Self {
-        let timer = Box::pin(sleep_until(tokio::time::Instant::now()));
-        Self {
-            shared,
-            options,
-            table: Table::default(),
-            ready: VecDeque::new(),
-            dirty: Vec::new(),
-            accepts,
-            blocked: VecDeque::new(),
-            timer,
-            armed: None,
-            sweep: None,
-        }
-    }
-
-    /// Adds the session `conv` with `remote` and gives its handle. The configuration has been checked.
-    pub(super) fn open(&mut self, remote: SocketAddr, conv: Conv) -> Option<Session> {
-        let now = self.shared.clock.now();
-        let options = &self.options;
-        let pipeline = Pipeline::new(
-            conv,
-            options.config.clone(),
-            Arc::clone(&options.seal),
-            rand::random(),
-        )
-        .ok()?;
-        let rate = options.rate_limit.map(|rate| Rate::new(rate, now));
-        let link = Arc::new(Link::new(
-            self.table.next_key(),
-            remote,
-            Arc::clone(&self.shared),
-            pipeline,
-            rate,
-        ));
-        self.table.insert(Arc::clone(&link), conv);
-        let mut counters = self.shared.counters();
-        counters.curr_estab += 1;
-        counters.max_conn = counters.max_conn.max(counters.curr_estab);
-        *(if self.accepts.is_some() {
-            &mut counters.passive_opens
-        } else {
-            &mut counters.active_opens
-        }) += 1;
-        Some(Session::new(link))
-    }
-
-    /// Returns whether there may be more.
-    fn receive(&mut self, cx: &mut Context<'_>, scratch: &mut Scratch) -> Result<bool, End> {
-        let shared = Arc::clone(&self.shared);
-        for _ in 0..RECEIVES {
-            let now = shared.clock.now();
-            match shared.socket.poll_recv(cx, scratch, |from, datagram| {
-                self.on_datagram(now, from, datagram)
-            }) {
-                Poll::Pending => return Ok(false),
-                Poll::Ready(Ok(())) => {}
-                Poll::Ready(Err(error)) => {
-                    shared.counters().in_errs += 1;
-                    // What ICMP said about some datagram is no reason to end; it cannot come without end.
-                    use std::io::ErrorKind::{
-                        ConnectionRefused, ConnectionReset, HostUnreachable, Interrupted,
-                        NetworkUnreachable,
-                    };
-                    let passing = [
-                        ConnectionRefused,
-                        ConnectionReset,
-                        HostUnreachable,
-                        Interrupted,
-                        NetworkUnreachable,
-                    ];
-                    if !passing.contains(&error.kind()) {
-                        return Err(End::Socket);
-                    }
-                }
-            }
-        }
-        Ok(true)
-    }
-
-    fn on_datagram(&mut self, now: Time, from: SocketAddr, datagram: &mut [u8]) {
-        let seal = Arc::clone(&self.options.seal);
-        let body = match seal.open(datagram) {
-            Ok(body) => body,
-            Err(error) => {
-                let mut counters = self.shared.counters();
-                *(if error == InputError::Unsealed {
-                    &mut counters.in_csum_errors
-                } else {
-                    &mut counters.in_errs
-                }) += 1;
-                return;
-            }
-        };
-        let Some(peek) = Peek::of(body) else {
-            self.shared.counters().kcp_in_errors += 1;
-            return;
-        };
-        let Some(key) = self.session_for(now, from, peek) else {
-            return;
-        };
-        let Some(entry) = self.table.get(key) else {
-            return;
-        };
-        let mut state = entry.link.lock();
-        // Counted in the pipeline.
-        let _ = state.pipeline.handle_opened(now, body);
-        state.wake();
-        drop(state);
-        self.queue(key);
-    }
-
-    /// Whose datagram it is; a listener may make a session for it.
-    fn session_for(&mut self, now: Time, from: SocketAddr, peek: Peek) -> Option<usize> {
-        let existing = self.table.at(from);
-        if let Some(key) = existing {
-            let conv = self.table.get(key)?.conv;
-            if peek.conv.is_none_or(|other| other == conv) {
-                return Some(key);
-            }
-        }
-        let conv = peek.conv?;
-        let accepts = self.accepts.clone()?;
-        let allowed = if existing.is_some() {
-            peek.replaces()
-        } else {
-            peek.opens(self.options.config.recv_window)
-        };
-        if !allowed || self.table.is_gone(from, conv, now) {
-            return None;
-        }
-        // A place in the queue first: nothing is replaced that cannot be taken up.
-        let place = accepts.try_reserve().ok()?;
-        if let Some(key) = existing {
-            self.close(key, now, Some(End::Replaced));
-        } else if self.table.len() >= self.options.max_sessions {
-            return None;
-        }
-        let key = self.table.next_key();
-        let session = self.open(from, conv)?;
-        place.send(session);
-        Some(key)
-    }
-
-    fn queue(&mut self, key: usize) {
+impl<K: Kind> Core<K> {
+    /// Has the session looked at in this turn or the next.
+    pub(super) fn queue(&mut self, key: usize) {
         if let Some(entry) = self.table.get(key)
             && !entry.queued
         {
             entry.queued = true;
             self.ready.push_back(key);
         }
+    }
+
+    /// A session's turn begins.
+    pub(super) fn begin_turn(&mut self, key: usize, now: Time) -> Option<Arc<Link<K>>> {
+        let entry = self.table.get(key)?;
+        entry.queued = false;
+        entry.active = true;
+        self.sweep.get_or_insert(now + K::SWEEP);
+        Some(Arc::clone(&entry.link))
+    }
+
+    /// A session's turn ends: it has more to send, or waits for its deadline.
+    pub(super) fn end_turn(&mut self, key: usize, again: bool, deadline: Option<Time>) {
+        if again {
+            self.queue(key);
+        } else if let Some(at) = deadline {
+            self.table.schedule(key, at);
+        }
+    }
+
+    /// Sends what has gathered. What the socket has no room for is kept, and until it is gone nothing more should be made.
+    /// Returns whether there is room.
+    pub(super) fn flush(&mut self, cx: &mut Context<'_>, out: &mut Outbox) -> bool {
+        if self.blocked.is_empty() {
+            out.send(cx, &self.shared.socket);
+        }
+        out.keep(&mut self.blocked);
+        self.blocked.is_empty()
+    }
+
+    /// Sends what the socket had no room for. Returns whether all is gone.
+    fn unblock(&mut self, cx: &mut Context<'_>) -> bool {
+        while let Some((to, batch, size)) = self.blocked.front() {
+            if self
+                .shared
+                .socket
+                .poll_send(cx, *to, batch, *size)
+                .is_pending()
+            {
+                return false;
+            }
+            self.blocked.pop_front();
+        }
+        true
     }
 
     fn take_work(&mut self, cx: &Context<'_>) {
@@ -232,234 +191,135 @@ impl Driver {
             self.queue(key);
         }
         if self.sweep.is_some_and(|at| at <= now) {
-            self.sweep = None;
-            let mut active = false;
+            let mut any = false;
             for entry in self.table.iter() {
-                if std::mem::take(&mut entry.active) {
-                    active = true;
-                } else {
-                    entry.link.lock().pipeline.trim();
+                let active = std::mem::take(&mut entry.active);
+                K::sweep(&self.shared.common, entry, active);
+                any |= active;
+            }
+            self.sweep = any.then(|| now + K::SWEEP);
+        }
+    }
+}
+
+/// The task of a socket.
+pub(super) struct Driver<K: Kind> {
+    pub(super) core: Core<K>,
+    pub(super) kind: K,
+    timer: Pin<Box<Sleep>>,
+    /// What the timer is set to.
+    armed: Option<Time>,
+}
+
+impl<K: Kind> Driver<K> {
+    pub(super) fn new(shared: Arc<Shared<K>>, kind: K) -> Self {
+        Self {
+            core: Core {
+                shared,
+                table: Table::default(),
+                ready: VecDeque::new(),
+                dirty: Vec::new(),
+                blocked: VecDeque::new(),
+                sweep: None,
+            },
+            kind,
+            timer: Box::pin(sleep_until(tokio::time::Instant::now())),
+            armed: None,
+        }
+    }
+
+    /// Returns whether there may be more.
+    fn receive(&mut self, cx: &mut Context<'_>, scratch: &mut Scratch) -> io::Result<bool> {
+        let Self { core, kind, .. } = self;
+        let mut more = kind.receive_passed(core, cx);
+        if !kind.reads(core) {
+            return Ok(more);
+        }
+        let shared = Arc::clone(&core.shared);
+        for turn in 0..=RECEIVES {
+            if turn == RECEIVES {
+                more = true;
+                break;
+            }
+            let now = shared.clock.now();
+            match shared.socket.poll_recv(cx, scratch, |from, datagram| {
+                kind.on_datagram(core, now, from, datagram);
+            }) {
+                Poll::Pending => break,
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(error)) => {
+                    kind.on_error(core);
+                    if !passes(&error) {
+                        return Err(error);
+                    }
                 }
             }
-            if active {
-                self.sweep = Some(now + SWEEP);
-            }
         }
+        kind.received();
+        Ok(more)
     }
 
     /// Looks at the sessions that are ready. Returns whether some are left though the socket has room.
-    fn transmit(&mut self, cx: &mut Context<'_>, now: Time, buffer: &mut [u8]) -> bool {
-        while let Some((to, batch, size)) = self.blocked.front() {
-            if self
-                .shared
-                .socket
-                .poll_send(cx, *to, batch, *size)
-                .is_pending()
-            {
-                return false;
-            }
-            self.blocked.pop_front();
+    fn transmit(&mut self, cx: &mut Context<'_>, now: Time, out: &mut Outbox) -> bool {
+        let Self { core, kind, .. } = self;
+        if !core.unblock(cx) {
+            return false;
         }
+        kind.answer(core, cx);
         let mut left = SENDS;
-        while left > 0 && self.blocked.is_empty() {
-            let Some(key) = self.ready.pop_front() else {
-                return false;
-            };
-            left = left.saturating_sub(self.turn_of(cx, key, now, buffer).max(1));
-        }
-        self.blocked.is_empty()
-    }
-
-    /// One session's turn: deadlines, sending, its next deadline, its end. Returns how many datagrams it sent.
-    fn turn_of(&mut self, cx: &mut Context<'_>, key: usize, now: Time, buffer: &mut [u8]) -> usize {
-        let Some(entry) = self.table.get(key) else {
-            return 0;
-        };
-        entry.queued = false;
-        entry.active = true;
-        self.sweep.get_or_insert(now + SWEEP);
-        let link = Arc::clone(&entry.link);
-        let mut state = link.lock();
-        state.pipeline.handle_timeout(now);
-        if state.dropped {
-            state.pipeline.answer_now(now);
-        }
-        let (sent, again, wait) = self.send_all(cx, &link, &mut state, now, buffer);
-        if state.pipeline.is_dead() {
-            drop(state);
-            self.close(key, now, Some(End::Dead));
-            return sent;
-        }
-        let mut deadline = state.pipeline.poll_timeout();
-        let (dropped, flushed) = (state.dropped, state.pipeline.is_flushed());
-        drop(state);
-        let linger = self.options.linger;
-        if dropped && let Some(entry) = self.table.get(key) {
-            let until = *entry.linger.get_or_insert(now + linger);
-            if flushed || until <= now {
-                self.close(key, now, None);
-                return sent;
-            }
-            deadline = deadline.min(Some(until)).or(Some(until));
-        }
-        if again || !self.blocked.is_empty() {
-            self.queue(key);
-        } else if let Some(at) = deadline
-            .map(|at| wait.map_or(at, |wait| at.max(wait)))
-            .into_iter()
-            .chain(wait)
-            .min()
+        while left > 0
+            && core.blocked.is_empty()
+            && let Some(key) = core.ready.pop_front()
         {
-            self.table.schedule(key, at);
+            left = left.saturating_sub(kind.turn(core, cx, out, key, now).max(1));
         }
-        sent
-    }
-
-    /// Sends what a session has made. Returns how many datagrams, whether there may be more, and until when the rate
-    /// limit holds them back.
-    fn send_all(
-        &mut self,
-        cx: &mut Context<'_>,
-        link: &Link,
-        state: &mut State,
-        now: Time,
-        buffer: &mut [u8],
-    ) -> (usize, bool, Option<Time>) {
-        let (mut again, mut wait) = (false, None);
-        let mut batch = Batch::default();
-        while self.blocked.is_empty() {
-            if batch.sent >= SESSION_SENDS {
-                again = true;
-                break;
-            }
-            wait = state.rate.as_mut().and_then(|rate| rate.wait(now));
-            if wait.is_some() {
-                break;
-            }
-            batch.fill(
-                &mut state.pipeline,
-                now,
-                buffer,
-                self.shared.socket.max_segments(),
-            );
-            if batch.length == 0 {
-                break;
-            }
-            if let Some(rate) = &mut state.rate {
-                rate.spend(batch.length);
-            }
-            let datagrams = &mut buffer[..batch.length];
-            state.pipeline.seal_batch(datagrams, batch.size);
-            self.send(cx, link.remote, datagrams, batch.size);
-            batch.carry(buffer);
-        }
-        if batch.carried > 0 {
-            // Made already, so it goes, whatever the reason to stop.
-            let datagram = &mut buffer[..batch.carried];
-            state.pipeline.seal_batch(datagram, batch.carried);
-            self.send(cx, link.remote, datagram, batch.carried);
-        }
-        (batch.sent, again, wait)
-    }
-
-    fn send(&mut self, cx: &mut Context<'_>, to: SocketAddr, batch: &[u8], size: usize) {
-        // Errors are the network's: what is lost is sent again.
-        let socket = &self.shared.socket;
-        if !self.blocked.is_empty() || socket.poll_send(cx, to, batch, size).is_pending() {
-            self.blocked.push_back((to, batch.to_vec(), size));
-        }
-    }
-
-    fn close(&mut self, key: usize, now: Time, end: Option<End>) {
-        let Some(entry) = self.table.remove(key, now) else {
-            return;
-        };
-        let mut state = entry.link.lock();
-        state.finish(end.unwrap_or(End::Socket));
-        let counters = state.pipeline.counters();
-        drop(state);
-        let mut total = self.shared.counters();
-        total.add_totals(&counters);
-        total.curr_estab = total.curr_estab.saturating_sub(1);
+        core.flush(cx, out) && !core.ready.is_empty()
     }
 
     fn is_done(&self) -> bool {
-        self.table.len() == 0 && self.accepts.as_ref().is_none_or(mpsc::Sender::is_closed)
+        // What could not be sent yet is still to be sent.
+        self.core.table.len() == 0 && self.core.blocked.is_empty() && self.kind.is_closed()
     }
 
     /// Sets the timer to the next deadline and returns whether that has passed already.
     fn arm(&mut self, cx: &mut Context<'_>) -> bool {
-        let next = [self.table.next_deadline(), self.sweep]
-            .into_iter()
-            .flatten()
-            .min();
+        let next = [
+            self.core.table.next_deadline(),
+            self.core.sweep,
+            self.kind.deadline(),
+        ]
+        .into_iter()
+        .flatten()
+        .min();
         if next != self.armed {
             self.armed = next;
             if let Some(at) = next {
-                self.timer.as_mut().reset(self.shared.clock.instant(at));
+                self.timer
+                    .as_mut()
+                    .reset(self.core.shared.clock.instant(at));
             }
         }
         self.armed.is_some() && self.timer.as_mut().poll(cx).is_ready()
     }
 }
 
-/// Datagrams at the front of a buffer that can go in one call: of one size, except that the last may be smaller.
-#[derive(Debug, Default)]
-struct Batch {
-    /// Bytes of the batch.
-    length: usize,
-    /// Bytes of each datagram but the last.
-    size: usize,
-    /// Bytes of a datagram that was made and turned out too long for the batch. It lies behind the batch, and after
-    /// [`Self::carry`] at the front. Not sealed yet.
-    carried: usize,
-    /// Datagrams of all batches so far.
-    sent: usize,
-}
+/// Nothing in it is pinned but the timer, which has a box of its own.
+impl<K: Kind> Unpin for Driver<K> {}
 
-impl Batch {
-    fn fill(&mut self, pipeline: &mut Pipeline, now: Time, buffer: &mut [u8], most: usize) {
-        (self.length, self.size, self.carried) = (self.carried, self.carried, 0);
-        let mut count = usize::from(self.length > 0);
-        while count < most && self.length + MTU_MAX <= buffer.len() {
-            let Some(length) = pipeline.poll_unsealed(now, &mut buffer[self.length..]) else {
-                break;
-            };
-            if count == 0 {
-                self.size = length;
-            } else if length > self.size {
-                self.carried = length;
-                break;
-            }
-            self.length += length;
-            count += 1;
-            if length < self.size {
-                break;
-            }
-        }
-        self.sent += count;
-    }
-
-    /// Moves what was carried to the front, once the batch has been sent.
-    fn carry(&mut self, buffer: &mut [u8]) {
-        buffer.copy_within(self.length..self.length + self.carried, 0);
-    }
-}
-
-impl Future for Driver {
+impl<K: Kind> Future for Driver<K> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = &mut *self;
-        SCRATCH.with_borrow_mut(|(scratch, buffer)| {
-            this.take_work(cx);
-            let more = match this.receive(cx, scratch) {
-                Ok(more) => more,
-                Err(_) => return Poll::Ready(()),
+        SCRATCH.with_borrow_mut(|(scratch, out)| {
+            this.core.take_work(cx);
+            let Ok(more) = this.receive(cx, scratch) else {
+                return Poll::Ready(());
             };
-            let now = this.shared.clock.now();
-            this.expire(now);
-            let unsent = this.transmit(cx, now, buffer);
+            let now = this.core.shared.clock.now();
+            this.kind.expire(now);
+            this.core.expire(now);
+            let unsent = this.transmit(cx, now, out);
             if this.is_done() {
                 return Poll::Ready(());
             }
@@ -474,12 +334,23 @@ impl Future for Driver {
     }
 }
 
-impl Drop for Driver {
+impl<K: Kind> Drop for Driver<K> {
     /// Nobody may wait for a driver that is gone.
     fn drop(&mut self) {
-        for entry in self.table.iter() {
-            entry.link.lock().finish(End::Socket);
+        for entry in self.core.table.iter() {
+            K::leave(&self.core.shared, &mut entry.link.lock());
         }
-        self.shared.close_work();
+        self.core.shared.close_work();
     }
+}
+
+/// What ICMP said about some datagram is no reason to end; it cannot come without end.
+fn passes(error: &io::Error) -> bool {
+    use io::ErrorKind::{
+        ConnectionRefused, ConnectionReset, HostUnreachable, Interrupted, NetworkUnreachable,
+    };
+    matches!(
+        error.kind(),
+        ConnectionRefused | ConnectionReset | HostUnreachable | Interrupted | NetworkUnreachable
+    )
 }

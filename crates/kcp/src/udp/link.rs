@@ -1,53 +1,53 @@
-//! What a session's handle and the driver share: the pipeline behind a lock, who waits for it, and how it ended.
+//! What handles and the driver share: each session behind a lock, and the list of those that the driver must look at.
 
 use std::{
-    io,
+    fmt, io,
     net::SocketAddr,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
-    task::Waker,
+    task::{Context, Waker},
 };
 
-use super::{Clock, rate::Rate, socket::Socket};
-use crate::{Counters, Pipeline};
+use super::{Clock, driver::Kind, socket::Socket};
 
 /// What all handles of a socket share with its driver.
-#[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct Shared<K: Kind> {
     pub(super) clock: Clock,
     pub(super) socket: Socket,
     pub(super) local: SocketAddr,
-    work: Mutex<Work>,
-    /// Counts of the socket itself and of sessions that are gone.
-    pub(super) counters: Mutex<Counters>,
+    pub(super) common: K::Common,
+    work: Mutex<Work<K>>,
 }
 
-#[derive(Debug, Default)]
-struct Work {
+struct Work<K: Kind> {
     /// Sessions whose handle did something that the driver must look at.
-    dirty: Vec<Arc<Link>>,
+    dirty: Vec<Arc<Link<K>>>,
     driver: Option<Waker>,
     /// The driver is gone. Nothing may be added: the list would hold what holds the list.
     closed: bool,
 }
 
-impl Shared {
-    pub(super) fn new(clock: Clock, socket: Socket) -> io::Result<Arc<Self>> {
+impl<K: Kind> Shared<K> {
+    pub(super) fn new(clock: Clock, socket: Socket, common: K::Common) -> io::Result<Arc<Self>> {
         let local = socket.local_addr()?;
-        let (work, counters) = (Mutex::default(), Mutex::default());
+        let work = Work {
+            dirty: Vec::new(),
+            driver: None,
+            closed: false,
+        };
         Ok(Arc::new(Self {
             clock,
             socket,
             local,
-            work,
-            counters,
+            common,
+            work: Mutex::new(work),
         }))
     }
 
     /// Gives the driver's list of work and notes whom to wake for more.
-    pub(super) fn take_work(&self, waker: &Waker, into: &mut Vec<Arc<Link>>) {
+    pub(super) fn take_work(&self, waker: &Waker, into: &mut Vec<Arc<Link<K>>>) {
         let mut work = lock(&self.work);
         into.append(&mut work.dirty);
         match &mut work.driver {
@@ -59,13 +59,10 @@ impl Shared {
     /// The driver ends.
     pub(super) fn close_work(&self) {
         let mut work = lock(&self.work);
-        let left = std::mem::replace(
-            &mut *work,
-            Work {
-                closed: true,
-                ..Work::default()
-            },
-        );
+        work.closed = true;
+        work.driver = None;
+        let left = std::mem::take(&mut work.dirty);
+        // Links may be dropped with it: not under the lock.
         drop(work);
         drop(left);
     }
@@ -76,97 +73,28 @@ impl Shared {
             waker.wake();
         }
     }
-
-    pub(super) fn counters(&self) -> MutexGuard<'_, Counters> {
-        lock(&self.counters)
-    }
-}
-
-/// How a session ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum End {
-    /// The peer has not answered.
-    Dead,
-    /// The peer started another session from the same address.
-    Replaced,
-    /// The socket failed, or its task was stopped.
-    Socket,
-}
-
-impl From<End> for io::Error {
-    fn from(end: End) -> Self {
-        match end {
-            End::Dead => Self::new(
-                io::ErrorKind::TimedOut,
-                "the peer of the KCP session does not answer",
-            ),
-            End::Replaced => Self::new(
-                io::ErrorKind::ConnectionReset,
-                "the peer started another KCP session",
-            ),
-            End::Socket => Self::new(
-                io::ErrorKind::NotConnected,
-                "the UDP socket of the KCP session is closed",
-            ),
-        }
-    }
 }
 
 /// One session.
-#[derive(Debug)]
-pub(super) struct Link {
+pub(super) struct Link<K: Kind> {
     /// Its place in the driver's table.
     pub(super) key: usize,
-    pub(super) remote: SocketAddr,
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared<K>>,
     dirty: AtomicBool,
-    state: Mutex<State>,
+    state: Mutex<K::State>,
 }
 
-#[derive(Debug)]
-pub(super) struct State {
-    pub(super) pipeline: Pipeline,
-    pub(super) rate: Option<Rate>,
-    pub(super) end: Option<End>,
-    /// The application has said that it will not write any more.
-    pub(super) shut: bool,
-    /// The handle is gone.
-    pub(super) dropped: bool,
-    pub(super) reader: Option<Waker>,
-    pub(super) writer: Option<Waker>,
-    pub(super) flusher: Option<Waker>,
-    pub(super) oob_reader: Option<Waker>,
-}
-
-impl Link {
-    pub(super) fn new(
-        key: usize,
-        remote: SocketAddr,
-        shared: Arc<Shared>,
-        pipeline: Pipeline,
-        rate: Option<Rate>,
-    ) -> Self {
-        let state = State {
-            pipeline,
-            rate,
-            end: None,
-            shut: false,
-            dropped: false,
-            reader: None,
-            writer: None,
-            flusher: None,
-            oob_reader: None,
-        };
+impl<K: Kind> Link<K> {
+    pub(super) fn new(key: usize, shared: Arc<Shared<K>>, state: K::State) -> Self {
         Self {
             key,
-            remote,
             shared,
             dirty: AtomicBool::new(false),
             state: Mutex::new(state),
         }
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, K::State> {
         lock(&self.state)
     }
 
@@ -194,29 +122,36 @@ impl Link {
     }
 }
 
-impl State {
-    /// Wakes whoever can go on.
-    pub(super) fn wake(&mut self) {
-        let ended = self.end.is_some();
-        let pipeline = &self.pipeline;
-        let wake = |waker: &mut Option<Waker>, ready: bool| {
-            if ready && let Some(waker) = waker.take() {
-                waker.wake();
-            }
-        };
-        wake(&mut self.reader, ended || pipeline.readable() > 0);
-        wake(&mut self.writer, ended || pipeline.has_room());
-        wake(&mut self.flusher, ended || pipeline.is_flushed());
-        wake(&mut self.oob_reader, ended || pipeline.has_oob());
+impl<K: Kind> fmt::Debug for Link<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Link");
+        shown.field("key", &self.key).finish_non_exhaustive()
     }
+}
 
-    pub(super) fn finish(&mut self, end: End) {
-        self.end.get_or_insert(end);
-        self.wake();
+impl<K: Kind> fmt::Debug for Shared<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Shared");
+        shown.field("local", &self.local).finish_non_exhaustive()
+    }
+}
+
+/// Notes who waits.
+pub(super) fn note(place: &mut Option<Waker>, cx: &Context<'_>) {
+    match place {
+        Some(old) => old.clone_from(cx.waker()),
+        none => *none = Some(cx.waker().clone()),
+    }
+}
+
+/// Wakes who waits, if it can go on.
+pub(super) fn wake(place: &mut Option<Waker>, ready: bool) {
+    if ready && let Some(waker) = place.take() {
+        waker.wake();
     }
 }
 
 /// A panic while the lock is held leaves nothing half-changed that matters more than going on.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -11,19 +11,18 @@
 //! vanished fails with [`std::io::ErrorKind::TimedOut`] when it tries to send. A dropped [`Session`] is kept by the driver
 //! until what was written has been acknowledged, at most [`Options::linger`].
 
+mod classic;
 mod driver;
 mod link;
-mod listener;
-mod rate;
+mod outbox;
 #[cfg(feature = "secure")]
 pub mod secure;
-mod session;
 mod socket;
 mod table;
 
 use std::{num::NonZeroU32, sync::Arc, time::Duration};
 
-pub use self::{listener::Listener, session::Session};
+pub use self::classic::{Listener, Session};
 use crate::{Config, Time, seal::Seal};
 
 /// Options of a socket and of the sessions on it.
@@ -79,6 +78,10 @@ impl Options {
 struct Clock(tokio::time::Instant);
 
 impl Clock {
+    fn start() -> Self {
+        Self(tokio::time::Instant::now())
+    }
+
     fn now(self) -> Time {
         Time::ZERO + self.0.elapsed()
     }

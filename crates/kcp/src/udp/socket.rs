@@ -1,4 +1,4 @@
-//! A UDP socket that moves batches: recvmmsg and GRO inwards, GSO outwards, plain calls where the system has neither.
+//! A UDP socket that moves batches: recvmmsg and GRO inwards, GSO and sendmmsg outwards, plain calls where the system has neither.
 
 use std::{
     io::{self, IoSliceMut},
@@ -10,19 +10,22 @@ use quinn_udp::{RecvMeta, Transmit, UdpSockRef, UdpSocketState};
 use socket2::{Domain, Protocol, SockAddr, Type};
 use tokio::{io::Interest, net::UdpSocket};
 
-use super::Options;
+use super::{Options, outbox::Run};
 
 /// Buffers per receive call.
 const SLOTS: usize = 8;
 /// Bytes per buffer: the kernel may join this much into one.
 const SLOT: usize = 65_536;
-/// Most bytes of one segmented send: below the largest UDP payload with any header.
-pub(super) const BATCH_BYTES: usize = 60_000;
+/// Datagrams per call that goes to several addresses.
+#[cfg(target_os = "linux")]
+const MESSAGES: usize = 64;
 
 #[derive(Debug)]
 pub(super) struct Socket {
     io: UdpSocket,
     state: UdpSocketState,
+    /// It has a code point, which a segmented send would take away: the call says the whole byte, not ECN's bits only.
+    classed: bool,
 }
 
 /// Receive memory. One per thread suffices, as a batch is processed before the next is read.
@@ -62,9 +65,8 @@ impl Socket {
         }
         socket.set_nonblocking(true)?;
         socket.bind(&SockAddr::from(local))?;
-        let io = UdpSocket::from_std(socket.into())?;
-        let state = UdpSocketState::new(UdpSockRef::from(&io))?;
-        Ok(Self { io, state })
+        let classed = options.dscp.is_some_and(|dscp| dscp > 0);
+        Self::new(socket, classed)
     }
 
     /// Takes a bound socket, with buffers of `buffer` bytes if the system gives them. Needs a tokio runtime.
@@ -74,18 +76,26 @@ impl Socket {
         let _ = socket.set_recv_buffer_size(buffer);
         let _ = socket.set_send_buffer_size(buffer);
         socket.set_nonblocking(true)?;
+        Self::new(socket, false)
+    }
+
+    fn new(socket: socket2::Socket, classed: bool) -> io::Result<Self> {
         let io = UdpSocket::from_std(socket.into())?;
         let state = UdpSocketState::new(UdpSockRef::from(&io))?;
-        Ok(Self { io, state })
+        Ok(Self { io, state, classed })
     }
 
     pub(super) fn local_addr(&self) -> io::Result<SocketAddr> {
         self.io.local_addr()
     }
 
-    /// Datagrams per send call, at most.
+    /// Datagrams per run, at most.
     pub(super) fn max_segments(&self) -> usize {
-        self.state.max_gso_segments().max(1)
+        if self.classed {
+            1
+        } else {
+            self.state.max_gso_segments().max(1)
+        }
     }
 
     /// Gives each datagram of one batch to `take`.
@@ -129,6 +139,10 @@ impl Socket {
         contents: &[u8],
         size: usize,
     ) -> Poll<io::Result<()>> {
+        #[cfg(target_os = "linux")]
+        if contents.len() <= size {
+            return self.poll_send_single(cx, destination, contents);
+        }
         let segment_size = (size < contents.len()).then_some(size);
         let transmit = Transmit {
             destination,
@@ -150,6 +164,85 @@ impl Socket {
                     return self.send_singly(destination, contents, size);
                 }
                 Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+    }
+
+    /// Sends runs in order, at least one; each run's datagrams lie in `buffer`. Gives how many runs are done with: an error is the
+    /// network's, and the run it was about is lost. Pending: nothing was sent.
+    pub(super) fn poll_send_runs(
+        &self,
+        cx: &mut Context<'_>,
+        buffer: &[u8],
+        runs: &[Run],
+    ) -> Poll<usize> {
+        #[cfg(target_os = "linux")]
+        {
+            let singles = runs.iter().take(MESSAGES).take_while(|run| run.is_single());
+            let count = singles.count();
+            if count > 1 {
+                return self.poll_send_singles(cx, buffer, &runs[..count]);
+            }
+        }
+        let Some(run) = runs.first() else {
+            return Poll::Ready(0);
+        };
+        self.poll_send(cx, run.to, &buffer[run.bytes.clone()], run.size)
+            .map(|_| 1)
+    }
+
+    /// Sends one datagram, with nothing said beside it that the socket's options say already.
+    #[cfg(target_os = "linux")]
+    fn poll_send_single(
+        &self,
+        cx: &mut Context<'_>,
+        destination: SocketAddr,
+        datagram: &[u8],
+    ) -> Poll<io::Result<()>> {
+        loop {
+            std::task::ready!(self.io.poll_send_ready(cx))?;
+            match self.io.try_send_to(datagram, destination) {
+                Ok(_) => return Poll::Ready(Ok(())),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+    }
+
+    /// Sends a datagram each to several addresses in one call.
+    #[cfg(target_os = "linux")]
+    fn poll_send_singles(&self, cx: &mut Context<'_>, buffer: &[u8], runs: &[Run]) -> Poll<usize> {
+        use rustix::net::{MMsgHdr, SendAncillaryBuffer, SendFlags, addr::SocketAddrArg, sendmmsg};
+
+        let addresses: Vec<_> = runs.iter().map(|run| run.to.as_any()).collect();
+        let slices: Vec<_> = runs
+            .iter()
+            .map(|run| [io::IoSlice::new(&buffer[run.bytes.clone()])])
+            .collect();
+        let mut controls: Vec<_> = runs
+            .iter()
+            .map(|_| SendAncillaryBuffer::default())
+            .collect();
+        let mut messages: Vec<_> = addresses
+            .iter()
+            .zip(&slices)
+            .zip(&mut controls)
+            .map(|((to, slice), control)| MMsgHdr::new_with_addr(to, slice, control))
+            .collect();
+        loop {
+            if std::task::ready!(self.io.poll_send_ready(cx)).is_err() {
+                return Poll::Ready(1);
+            }
+            let sent = self.io.try_io(Interest::WRITABLE, || {
+                Ok(sendmmsg(&self.io, &mut messages, SendFlags::empty())?)
+            });
+            match sent {
+                Ok(count) => return Poll::Ready(count),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // It is about the first; the others are still to be tried.
+                Err(_) => return Poll::Ready(1),
             }
         }
     }

@@ -1,7 +1,12 @@
 //! A client, a server and a network between them that loses, delays, reorders, repeats and damages datagrams, with somebody on the path who
 //! sends what they like; in virtual time and from one seed.
 
-use std::{cmp::Reverse, collections::BinaryHeap, net::SocketAddr, time::Duration};
+use std::{
+    cmp::Reverse,
+    collections::{BinaryHeap, HashSet},
+    net::SocketAddr,
+    time::Duration,
+};
 
 use kcp::{
     Time,
@@ -112,6 +117,8 @@ pub(crate) struct World {
     pub(crate) to_client: u64,
     pub(crate) to_others: u64,
     pub(crate) datagrams: [u64; 2],
+    /// What each end sealed under: it makes the AEAD's nonce.
+    numbers: [HashSet<[u8; 8]>; 2],
     flying: BinaryHeap<Reverse<Flying>>,
     seen: Vec<Vec<u8>>,
     count: u64,
@@ -146,6 +153,7 @@ impl World {
             flying: BinaryHeap::new(),
             seen: Vec::new(),
             count: 0,
+            numbers: [HashSet::new(), HashSet::new()],
             random,
         }
     }
@@ -302,6 +310,12 @@ impl World {
             .and_then(|s| s.poll_transmit(self.now, &mut out))
         {
             self.datagrams[i] += 1;
+            // Kind and id, then the number (docs/protocol/kcp-link.md).
+            let number = out[9..17].try_into().expect("eight bytes");
+            assert!(
+                self.numbers[i].insert(number),
+                "end {i} used {number:?} twice"
+            );
             if i == CLIENT {
                 self.launch(SERVER, self.client_addr, out[..made.length].to_vec());
             } else if made.to == self.client_addr {

@@ -10,10 +10,9 @@
 //! One task per socket does all I/O, as in the module above. A dropped [`Stream`] still sends what was written, and its end, for a short
 //! while; what the peer sends to it then is answered with a reset.
 
-mod driver;
+mod kind;
 mod link;
 mod stream;
-mod table;
 
 use std::{
     fmt, io,
@@ -28,11 +27,13 @@ use tokio::sync::mpsc;
 
 pub use self::stream::{Monitor, Stream};
 use self::{
-    driver::{Driver, Server},
-    link::Shared,
+    kind::{Secure, Server},
+    link::Common,
 };
 use super::{
     Clock,
+    driver::Driver,
+    link::Shared,
     socket::{Scratch, Socket},
 };
 use crate::secure::{ConnectError, Connecting, Gate, GateLimits, Options, Stats, receiver};
@@ -208,7 +209,7 @@ impl Shard {
     /// The system's, when the event queue does not take the socket.
     pub fn listen(self) -> io::Result<Listener> {
         let socket = Socket::adopt(self.socket, BUFFER)?;
-        let shared = Shared::new(Clock(tokio::time::Instant::now()), socket, self.totals)?;
+        let shared = Shared::new(Clock::start(), socket, Common::new(self.totals))?;
         let (accepts, accepted) = mpsc::channel(BACKLOG);
         let server = Server {
             gate: Gate::new(self.index, self.options, self.limits.gate, &self.secret)
@@ -221,7 +222,8 @@ impl Shard {
             passed: self.passed,
             others: self.others,
         };
-        tokio::spawn(Driver::new(Arc::clone(&shared), Some(server)));
+        let kind = Secure::new(Some(server));
+        tokio::spawn(Driver::new(Arc::clone(&shared), kind));
         Ok(Listener { accepted, shared })
     }
 }
@@ -232,7 +234,7 @@ impl Shard {
 #[derive(Debug)]
 pub struct Listener {
     accepted: mpsc::Receiver<Stream>,
-    shared: Arc<Shared>,
+    shared: Arc<Shared<Secure>>,
 }
 
 impl Listener {
@@ -273,7 +275,7 @@ pub async fn connect(remote: SocketAddr, options: Options) -> io::Result<Stream>
         Ipv6Addr::UNSPECIFIED.into()
     };
     let socket = Socket::adopt(UdpSocket::bind(SocketAddr::new(any, 0))?, BUFFER)?;
-    let shared = Shared::new(Clock(tokio::time::Instant::now()), socket, Arc::default())?;
+    let shared = Shared::new(Clock::start(), socket, Common::new(Arc::default()))?;
     let mut random = [0; 72];
     rand::fill(&mut random);
     let clock = shared.clock;
@@ -314,8 +316,11 @@ pub async fn connect(remote: SocketAddr, options: Options) -> io::Result<Stream>
         }
     };
     drop(scratch);
-    let mut driver = Driver::new(shared, None);
-    let stream = driver.add(session).ok_or(io::ErrorKind::InvalidInput)?;
+    let mut driver = Driver::new(shared, Secure::new(None));
+    let stream = driver
+        .kind
+        .add(&mut driver.core, session)
+        .ok_or(io::ErrorKind::InvalidInput)?;
     tokio::spawn(driver);
     Ok(stream)
 }

@@ -5,14 +5,17 @@ use std::{
     net::SocketAddr,
     pin::Pin,
     sync::Arc,
-    task::{Context, Poll, Waker},
+    task::{Context, Poll},
     time::Duration,
 };
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::link::{Link, State};
-use crate::secure::{End, Stats};
+use super::{kind::Secure, link::State};
+use crate::{
+    secure::{End, Stats},
+    udp::link::{Link, note},
+};
 
 /// One end of a session.
 ///
@@ -20,11 +23,11 @@ use crate::secure::{End, Stats};
 /// means that the peer has ended its direction. Shutting down waits until the peer has everything.
 #[derive(Debug)]
 pub struct Stream {
-    link: Arc<Link>,
+    link: Arc<Link<Secure>>,
 }
 
 impl Stream {
-    pub(super) fn new(link: Arc<Link>) -> Self {
+    pub(super) fn new(link: Arc<Link<Secure>>) -> Self {
         Self { link }
     }
 
@@ -94,7 +97,7 @@ impl Stream {
 
 /// The figures of a session, readable from any thread. It does not keep the session.
 #[derive(Clone, Debug)]
-pub struct Monitor(Arc<Link>);
+pub struct Monitor(Arc<Link<Secure>>);
 
 impl Monitor {
     /// The smoothed round-trip time, once one was measured.
@@ -198,12 +201,5 @@ fn refused(state: &State) -> io::Error {
         io::ErrorKind::BrokenPipe.into()
     } else {
         io::ErrorKind::WouldBlock.into()
-    }
-}
-
-fn note(place: &mut Option<Waker>, cx: &Context<'_>) {
-    match place {
-        Some(old) => old.clone_from(cx.waker()),
-        none => *none = Some(cx.waker().clone()),
     }
 }

@@ -2,21 +2,25 @@
 //!
 //! Inwards: number seen? → open → frames → (FEC) → ARQ. Outwards: control frames, then parity, then what the ARQ has, each sealed under
 //! the next number. After every `handle_*`, [`Session::write`], [`Session::read`], [`Session::shutdown`] and [`Session::reset`], call
-//! [`Session::poll_transmit`] until it gives nothing, then [`Session::poll_timeout`].
+//! [`Session::poll_transmit`] until it gives nothing, then [`Session::poll_timeout`]. What comes is in `input.rs`, what goes out in `output.rs`;
+//! here are the parts, the stream's face, the deadlines and the end.
+
+mod input;
+mod output;
 
 use std::{net::SocketAddr, time::Duration};
 
 use super::{
-    FecPolicy, GroupDecoder, GroupEncoder, Options, Ratio, Refused, ReplayWindow,
+    FecPolicy, GroupDecoder, GroupEncoder, Options, Ratio, ReplayWindow,
     control::Control,
     fec::GROUP,
     keys::{Direction, Keys, Role},
     path::Path,
-    wire::{self, DATA_HEAD, Frame, GROUP_HEAD, OVERHEAD, PARITY_HEAD, SEGMENTS, SIZE, TAG},
+    wire::{OVERHEAD, PARITY_HEAD, SIZE},
 };
 use crate::{
     Time,
-    arq::{Arq, Conv, Origin},
+    arq::{Arq, Conv},
 };
 
 /// Segments that may wait behind those in flight: what is written must soon be sent, so that the writer can still choose what goes first.
@@ -217,236 +221,6 @@ impl Session {
         }
     }
 
-    /// Takes a datagram that is addressed to [`Self::local_id`], and opens it in place.
-    ///
-    /// # Errors
-    /// [`Refused`]: the session is as before.
-    pub fn handle_datagram(
-        &mut self,
-        now: Time,
-        from: SocketAddr,
-        datagram: &mut [u8],
-    ) -> Result<(), Refused> {
-        let length = datagram.len();
-        if wire::receiver(datagram).ok_or(Refused::Malformed)? != self.local_id {
-            return Err(Refused::Other);
-        }
-        let number = wire::data_number(datagram).ok_or(Refused::Malformed)?;
-        if !self.replay.is_new(number) {
-            self.stats.refused += 1;
-            return Err(Refused::Replayed);
-        }
-        let (head, sealed) = datagram.split_at_mut(DATA_HEAD);
-        let Some(body) = self.receive.open(number, head, sealed) else {
-            self.stats.refused += 1;
-            return Err(Refused::Forged);
-        };
-        let newest = self.replay.mark(number);
-        self.stats.received += 1;
-        self.control.heard(now, self.stats.received);
-        let control = &mut self.control;
-        if self
-            .path
-            .heard(now, from, length, newest, || control.token())
-        {
-            self.stats.moves += 1;
-        }
-        let mut rest: &[u8] = body;
-        while self.end.is_none()
-            && let Some((frame, after)) = Frame::split(rest)
-        {
-            self.handle_frame(now, frame);
-            rest = after;
-        }
-        Ok(())
-    }
-
-    fn handle_frame(&mut self, now: Time, frame: Frame<'_>) {
-        match frame {
-            Frame::Ping => self.control.pong(),
-            Frame::Pong => {}
-            Frame::Segments(segments) => self.segments(now, segments, Origin::Wire),
-            Frame::Data {
-                group,
-                index,
-                covered,
-            } => {
-                let size = covered
-                    .first_chunk()
-                    .map_or(0, |size| usize::from(u16::from_le_bytes(*size)));
-                if size == covered.len() && size >= SIZE {
-                    self.segments(now, &covered[SIZE..], Origin::Wire);
-                    self.decoder.data(group, index, covered);
-                    self.recover(now);
-                }
-            }
-            Frame::Parity {
-                group,
-                index,
-                data,
-                covered,
-            } => {
-                self.decoder.parity(group, index, data, covered);
-                self.recover(now);
-            }
-            Frame::Fin(total) => {
-                let seen = self.read + self.arq.readable() as u64;
-                if total < seen || !self.control.fin_came(total) {
-                    self.fail(End::Protocol);
-                }
-            }
-            Frame::FinAck(total) => self.control.fin_acked(total),
-            // A peer that has ended in order forgets the session and answers what still comes with its last words. Its acknowledgement of
-            // the last segments may have been lost, but it knows both ends: nothing is missing.
-            Frame::Reset
-                if self.control.is_shut() && self.control.end_is_known() && self.is_at_end() =>
-            {
-                self.end.get_or_insert(End::Finished);
-            }
-            Frame::Reset => self.fail(End::Reset),
-            Frame::Challenge(token) => self.control.respond(token),
-            Frame::Response(token) => self.path.answered(token),
-            Frame::Report { highest, received } => {
-                // A peer cannot have received what was not sent.
-                let highest = highest.min(self.next);
-                self.ratio.report(now, highest, received);
-            }
-        }
-        self.settle();
-    }
-
-    /// A segment that cannot be read is the peer's error, but harms only itself.
-    fn segments(&mut self, now: Time, segments: &[u8], origin: Origin) {
-        let _ = self.arq.handle_input(now, segments, origin);
-    }
-
-    fn recover(&mut self, now: Time) {
-        while let Some(segments) = self.decoder.pop() {
-            self.stats.recovered += 1;
-            self.segments(now, &segments, Origin::Recovered);
-        }
-    }
-
-    /// Writes the next datagram into `out`, which holds at least [`Self::mtu`] bytes.
-    pub fn poll_transmit(&mut self, now: Time, out: &mut [u8]) -> Option<Transmit> {
-        let reset = self.control.takes_reset();
-        if (self.end.is_some() && !reset) || self.next >= MOST_DATAGRAMS {
-            return None;
-        }
-        // Not even one byte goes to an address that has earned nothing; a full datagram may not go to one that earned little.
-        let most = self.mtu.min(self.path.credit());
-        let out = out.get_mut(..self.mtu)?;
-        let body = if reset {
-            self.last_words(&mut out[DATA_HEAD..])
-        } else if most < LEAST {
-            None
-        } else if let Some(body) = self.control_body(now, &mut out[DATA_HEAD..]) {
-            Some(body)
-        } else if most < self.mtu {
-            None
-        } else {
-            self.data_body(now, &mut out[DATA_HEAD..])
-        }?;
-        self.seal(out, body)
-    }
-
-    /// What to answer, once the session is forgotten, to a peer that has not heard that it is over: a datagram of at most 64 bytes. It may
-    /// be sent again and again.
-    pub fn farewell(&mut self) -> Option<Vec<u8>> {
-        let mut out = vec![0; 64];
-        let body = self.last_words(&mut out[DATA_HEAD..])?;
-        let made = self.seal(&mut out, body)?;
-        out.truncate(made.length);
-        Some(out)
-    }
-
-    /// An authentic datagram with these bytes as frames, for checking what a hostile peer can do.
-    #[doc(hidden)]
-    pub fn seal_frames(&mut self, frames: &[u8]) -> Option<Vec<u8>> {
-        let mut out = vec![0; frames.len() + OVERHEAD];
-        let body = put(frames, out.get_mut(DATA_HEAD..)?)?;
-        self.seal(&mut out, body)?;
-        Some(out)
-    }
-
-    /// That the peer's end is known, for one that has ended in order; that it is over, for any other.
-    fn last_words(&self, out: &mut [u8]) -> Option<usize> {
-        let mut frames = Vec::new();
-        if let Some(total) = self.control.peer_total() {
-            Frame::FinAck(total).push(&mut frames);
-        }
-        Frame::Reset.push(&mut frames);
-        put(&frames, out)
-    }
-
-    fn seal(&mut self, out: &mut [u8], body: usize) -> Option<Transmit> {
-        let length = DATA_HEAD + body + TAG;
-        wire::write_data_head(out, self.remote_id, self.next);
-        let (head, rest) = out.split_at_mut(DATA_HEAD);
-        let tag = self.send.seal(self.next, head, rest.get_mut(..body)?)?;
-        rest.get_mut(body..body + TAG)?.copy_from_slice(&tag);
-        self.next += 1;
-        if self.next == MOST_DATAGRAMS {
-            self.fail(End::Exhausted);
-        }
-        self.path.spend(length);
-        self.stats.sent += 1;
-        self.settle();
-        Some(Transmit {
-            to: self.path.remote(),
-            length,
-        })
-    }
-
-    /// All control frames that are due, in one datagram.
-    fn control_body(&mut self, now: Time, out: &mut [u8]) -> Option<usize> {
-        let mut frames = Vec::new();
-        if let Some(token) = self.path.challenge(now) {
-            Frame::Challenge(token).push(&mut frames);
-        }
-        self.control
-            .frames(now, self.written, self.arq.rto(), &mut frames);
-        if self.control.takes_report(now, self.stats.received) {
-            self.report(&mut frames);
-        }
-        put(&frames, out)
-    }
-
-    /// Counts what arrived of the datagrams up to the newest one of the last report: those after it may have been overtaken only.
-    fn report(&mut self, frames: &mut Vec<u8>) {
-        let highest = self.report_mark.max(self.replay.oldest());
-        let received = self.stats.received - self.replay.seen_after(highest);
-        Frame::Report { highest, received }.push(frames);
-        self.report_mark = self.replay.newest().unwrap_or(0);
-    }
-
-    fn data_body(&mut self, now: Time, out: &mut [u8]) -> Option<usize> {
-        if let Some((group, index, data, count, bytes)) = self.encoder.poll_parity() {
-            wire::write_parity_head(out, group, index, data, count);
-            out.get_mut(PARITY_HEAD..PARITY_HEAD + bytes.len())?
-                .copy_from_slice(bytes);
-            self.stats.parity += 1;
-            return Some(PARITY_HEAD + bytes.len());
-        }
-        let start = GROUP_HEAD + SIZE;
-        let made = self
-            .arq
-            .poll_transmit(now, out.get_mut(start..start + self.arq.mtu())?)?;
-        let parity = self.ratio.parity();
-        if !made.has_data || (parity == 0 && !self.encoder.is_open()) {
-            out.copy_within(start..start + made.length, 1);
-            out[0] = SEGMENTS;
-            return Some(1 + made.length);
-        }
-        let size = (SIZE + made.length) as u16;
-        out[GROUP_HEAD..start].copy_from_slice(&size.to_le_bytes());
-        let end = start + made.length;
-        let (group, index) = self.encoder.add(parity, &out[GROUP_HEAD..end]);
-        wire::write_group_head(out, group, index);
-        self.group_due = self.encoder.is_open().then(|| now + GROUP_PAUSE);
-        Some(end)
-    }
-
     /// When [`Self::handle_timeout`] wants to be called. `None`: the session is over.
     pub fn poll_timeout(&mut self) -> Option<Time> {
         if self.end.is_some() {
@@ -593,12 +367,4 @@ impl Session {
     pub fn fec(&self) -> (FecPolicy, usize, usize) {
         (self.policy, GROUP, self.ratio.parity())
     }
-}
-
-fn put(frames: &[u8], out: &mut [u8]) -> Option<usize> {
-    if frames.is_empty() {
-        return None;
-    }
-    out.get_mut(..frames.len())?.copy_from_slice(frames);
-    Some(frames.len())
 }

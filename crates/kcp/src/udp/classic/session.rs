@@ -5,7 +5,7 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     num::NonZeroU32,
     pin::Pin,
-    sync::Arc,
+    sync::{Arc, Mutex},
     task::{Context, Poll},
     time::Duration,
 };
@@ -15,15 +15,17 @@ use tokio::{
     time::{Instant, Sleep, sleep_until},
 };
 
-use super::{
-    Clock, Options,
-    driver::Driver,
-    link::{Link, Shared, State},
-    listener::check,
-    rate::Rate,
-    socket::Socket,
+use super::{kind::Classic, link::State, listener::check, rate::Rate};
+use crate::{
+    Config, Counters, Mode, SendError,
+    arq::Conv,
+    udp::{
+        Clock, Options,
+        driver::Driver,
+        link::{Link, Shared, note},
+        socket::Socket,
+    },
 };
-use crate::{Config, Counters, Mode, SendError, arq::Conv};
 
 /// One end of a session.
 ///
@@ -32,15 +34,17 @@ use crate::{Config, Counters, Mode, SendError, arq::Conv};
 /// what was written is still sent.
 #[derive(Debug)]
 pub struct Session {
-    link: Arc<Link>,
+    link: Arc<Link<Classic>>,
+    remote: SocketAddr,
     read_deadline: Option<Pin<Box<Sleep>>>,
     write_deadline: Option<Pin<Box<Sleep>>>,
 }
 
 impl Session {
-    pub(super) fn new(link: Arc<Link>) -> Self {
+    pub(super) fn new(link: Arc<Link<Classic>>, remote: SocketAddr) -> Self {
         Self {
             link,
+            remote,
             read_deadline: None,
             write_deadline: None,
         }
@@ -56,10 +60,11 @@ impl Session {
             Ipv6Addr::UNSPECIFIED.into()
         };
         let socket = Socket::bind(SocketAddr::new(any, 0), &options)?;
-        let shared = Shared::new(Clock(Instant::now()), socket)?;
-        let mut driver = Driver::new(shared, options, None);
+        let shared = Shared::new(Clock::start(), socket, Mutex::default())?;
+        let mut driver = Driver::new(shared, Classic::new(options, None));
         let session = driver
-            .open(remote, Conv(rand::random()))
+            .kind
+            .open(&mut driver.core, remote, Conv(rand::random()))
             .ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
         tokio::spawn(driver);
         Ok(session)
@@ -72,7 +77,7 @@ impl Session {
 
     /// The peer's address.
     pub fn remote_addr(&self) -> SocketAddr {
-        self.link.remote
+        self.remote
     }
 
     /// The socket's address.
@@ -171,7 +176,7 @@ impl Session {
             if let Some(end) = state.end {
                 return Poll::Ready(Err(end.into()));
             }
-            state.oob_reader = Some(cx.waker().clone());
+            note(&mut state.oob_reader, cx);
             Poll::Pending
         })
         .await
@@ -179,7 +184,7 @@ impl Session {
 
     /// Runs `check` until it gives something, the session ends, or the deadline passes.
     fn poll_until<T>(
-        link: &Link,
+        link: &Link<Classic>,
         deadline: &mut Option<Pin<Box<Sleep>>>,
         cx: &mut Context<'_>,
         check: impl FnOnce(&mut State) -> Option<T>,
@@ -192,7 +197,7 @@ impl Session {
         if let Some(end) = state.end {
             return Poll::Ready(Err(end.into()));
         }
-        *waker(&mut state) = Some(cx.waker().clone());
+        note(waker(&mut state), cx);
         drop(state);
         match deadline {
             Some(deadline) => deadline

@@ -1,11 +1,24 @@
 //! A socket that takes sessions from anybody who has the key.
 
-use std::{io, net::SocketAddr, sync::Arc};
+use std::{
+    io,
+    net::SocketAddr,
+    sync::{Arc, Mutex},
+};
 
 use tokio::sync::mpsc;
 
-use super::{Clock, Options, Session, driver::Driver, link::Shared, socket::Socket};
-use crate::{Counters, Pipeline, arq::Conv};
+use super::{kind::Classic, session::Session};
+use crate::{
+    Counters, Pipeline,
+    arq::Conv,
+    udp::{
+        Clock, Options,
+        driver::Driver,
+        link::{Shared, lock},
+        socket::Socket,
+    },
+};
 
 /// Accepts sessions, one per remote address.
 ///
@@ -15,7 +28,7 @@ use crate::{Counters, Pipeline, arq::Conv};
 /// sessions go on.
 #[derive(Debug)]
 pub struct Listener {
-    shared: Arc<Shared>,
+    shared: Arc<Shared<Classic>>,
     accepts: mpsc::Receiver<Session>,
 }
 
@@ -24,9 +37,10 @@ impl Listener {
     pub fn bind(local: SocketAddr, options: Options) -> io::Result<Self> {
         check(&options)?;
         let socket = Socket::bind(local, &options)?;
-        let shared = Shared::new(Clock(tokio::time::Instant::now()), socket)?;
+        let shared = Shared::new(Clock::start(), socket, Mutex::default())?;
         let (sender, accepts) = mpsc::channel(options.backlog.max(1));
-        tokio::spawn(Driver::new(Arc::clone(&shared), options, Some(sender)));
+        let kind = Classic::new(options, Some(sender));
+        tokio::spawn(Driver::new(Arc::clone(&shared), kind));
         Ok(Self { shared, accepts })
     }
 
@@ -48,7 +62,7 @@ impl Listener {
 
     /// What happened on the socket, and in sessions that are gone.
     pub fn counters(&self) -> Counters {
-        self.shared.counters().clone()
+        lock(&self.shared.common).clone()
     }
 }
 
