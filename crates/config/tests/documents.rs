@@ -527,7 +527,6 @@ fn rendered(table: &Table) -> String {
         let status = match option.status {
             Status::Built => "",
             Status::Ignored => " **Not in this build: ignored with a warning.**",
-            Status::NotYet => " **Not in this build: an error.**",
         };
         let cell = |text: String| text.replace('|', "\\|");
         text.push_str(&format!(

@@ -54,6 +54,7 @@ impl Conn {
     pub(crate) fn refusal(&self) -> Option<ResetReason> {
         match self {
             Self::Relay(stream) => stream.refusal(),
+            Self::H2Server(stream) => stream.refusal(),
             _ => None,
         }
     }

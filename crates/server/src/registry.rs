@@ -6,7 +6,7 @@ use std::{
     net::SocketAddr,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     time::{Duration, Instant},
 };
@@ -335,16 +335,21 @@ impl Registry {
     pub(crate) fn declare(
         &self,
         session: &Arc<Session>,
-        wanted: &[ServiceDecl],
+        declared: &[ServiceDecl],
     ) -> Vec<ServiceResult> {
         let mut inner = self.lock();
         let Some(held) = inner.sessions.get(&session.id) else {
             return Vec::new();
         };
+        // That a service is not fit now makes it no other service.
+        let (wanted, down) = apart(declared);
+        let wanted = &wanted[..];
         if let Some((before, answers)) = &held.granted
             && before == wanted
         {
-            return answers.clone();
+            let answers = answers.clone();
+            held.tell_fitness(&down);
+            return answers;
         }
         let kept = inner.keep(session, wanted);
         let results: Vec<ServiceResult> = wanted
@@ -358,6 +363,7 @@ impl Registry {
             })
             .collect();
         if let Some(held) = inner.sessions.get_mut(&session.id) {
+            held.tell_fitness(&down);
             held.declared = true;
             let all = results.iter().all(|result| result.result.is_ok());
             held.granted = all.then(|| (wanted.to_vec(), results.clone()));
@@ -464,7 +470,7 @@ impl Inner {
         declared: &ServiceDecl,
         registry: &Registry,
     ) -> Result<Granted, Refusal> {
-        let service = Arc::new(service(session, declared));
+        let service = Arc::new(service(session, declared)?);
         let mut granted = Granted {
             endpoints: Vec::new(),
             port: None,
@@ -700,7 +706,47 @@ fn names(account: &Account, declared: &ServiceDecl) -> Result<Vec<Name>, Refusal
     Ok(names)
 }
 
-fn service(session: &Arc<Session>, declared: &ServiceDecl) -> Service {
+/// The services as they are when all is well, and which of them are not.
+fn apart(declared: &[ServiceDecl]) -> (Vec<ServiceDecl>, HashSet<ServiceId>) {
+    let down = declared.iter().filter(|service| service.down);
+    let down = down.map(|service| service.id).collect();
+    let wanted = declared.iter().map(|service| ServiceDecl {
+        down: false,
+        ..service.clone()
+    });
+    (wanted.collect(), down)
+}
+
+impl Held {
+    fn tell_fitness(&self, down: &HashSet<ServiceId>) {
+        let id = &self.session.account.id;
+        for service in &self.services {
+            let is = down.contains(&service.declared.id);
+            if service.down.swap(is, Relaxed) != is {
+                let name = service.declared.name.as_str();
+                match is {
+                    true => {
+                        tracing::warn!(id, service = name, "a service fails its client's checks")
+                    }
+                    false => tracing::info!(id, service = name, "a service is fit again"),
+                }
+            }
+        }
+    }
+}
+
+fn service(session: &Arc<Session>, declared: &ServiceDecl) -> Result<Service, Refusal> {
+    let rules = proxy::ServiceRules::new(&declared.rules);
+    let rules = rules.map_err(|error| Refusal {
+        code: RefusalCode::Invalid,
+        message: Message::new(&error.to_string()),
+    })?;
+    if rules.is_some() && (declared.http.is_none() || declared.kind != ServiceKind::Http) {
+        return Err(Refusal {
+            code: RefusalCode::Invalid,
+            message: Message::new("rules for requests are for http services in HTTP mode only"),
+        });
+    }
     let account = &session.account;
     let pacer = |whole: &Option<Arc<Pacer>>| {
         declared
@@ -708,7 +754,7 @@ fn service(session: &Arc<Session>, declared: &ServiceDecl) -> Service {
             .map(|bandwidth| Arc::new(Pacer::new(bandwidth, whole.clone())))
             .or_else(|| whole.clone())
     };
-    Service {
+    Ok(Service {
         session: Arc::clone(session),
         upload: pacer(&account.upload),
         download: pacer(&account.download),
@@ -718,6 +764,8 @@ fn service(session: &Arc<Session>, declared: &ServiceDecl) -> Service {
         }),
         visitors_total: AtomicU64::new(0),
         endpoints: OnceLock::new(),
+        rules: rules.map(Arc::new),
+        down: AtomicBool::new(false),
         declared: declared.clone(),
-    }
+    })
 }

@@ -11,6 +11,7 @@ mod moving;
 mod names;
 mod ports;
 mod requests;
+mod rules;
 mod section;
 mod speed;
 mod streams;

@@ -124,11 +124,8 @@ impl Context<'_> {
             status: refusal.status,
             text: &refusal.text,
         };
-        let challenge = self
-            .route
-            .filter(|_| refusal.status == 401)
-            .and_then(|route| route.access.auth.as_ref())
-            .map(|auth| auth.challenge());
+        let asked = self.auth().filter(|_| refusal.status == 401);
+        let challenge = asked.map(|auth| auth.challenge());
         answer.write(turn, &mut work.answer, |writer| {
             if let Some(challenge) = challenge {
                 add(writer, b"WWW-Authenticate", challenge.as_bytes());
