@@ -444,6 +444,25 @@ fn bounds_are_told() {
 }
 
 #[test]
+fn other_content_under_the_same_name_is_another_configuration() {
+    let with = |content: &str| {
+        let world = World::default().file("etc/ca.pem", content);
+        let client = world.client(
+            "options: {id: a, secret: s, remote: 'tls://h', remoteCert: ca.pem}\nservices: {local: 'https://h', hostPrefix: p, localCert: ca.pem}",
+        );
+        let client = client.expect("it loads");
+        (client.trust.content, client.services[0].local_cert_content)
+    };
+    let (first, second) = (
+        "-----BEGIN CERTIFICATE-----\none",
+        "-----BEGIN CERTIFICATE-----\ntwo",
+    );
+    assert_eq!(with(first), with(first));
+    assert_ne!(with(first).0, with(second).0);
+    assert_ne!(with(first).1, with(second).1);
+}
+
+#[test]
 fn the_file_of_local_cert_is_looked_at_before_anybody_visits() {
     let world = World::default()
         .file("etc/ca.pem", "-----BEGIN CERTIFICATE-----\n")

@@ -5,6 +5,7 @@
 mod auth;
 mod grpc;
 mod http;
+mod http_mode;
 mod limits;
 mod lossy;
 mod moving;

@@ -222,12 +222,13 @@ fn begin(connection: &Rc<Connection>, keep: KeepAlive, now: Duration) -> ServerS
 }
 
 /// Of one server and worker. Another is opened only when the server's limit of streams is reached on all.
-const CONNECTIONS: usize = 8;
+const CONNECTIONS: usize = 16;
 /// Requests of one connection at one time, if the server allows more.
-const STREAMS: usize = 250;
-/// What a server may send of one body, and of all, before visitors have read it.
-const STREAM_WINDOW: u32 = 256 << 10;
-const CONNECTION_WINDOW: u32 = 2 << 20;
+const STREAMS: usize = 128;
+/// What a server may send of one body before its visitor has read it.
+const STREAM_WINDOW: u32 = 128 << 10;
+/// Of all bodies of a connection: all streams' together, because visitors who do not read would else stop those who do.
+const CONNECTION_WINDOW: u32 = STREAM_WINDOW * STREAMS as u32;
 /// What may wait for a server, per stream.
 const SEND_BUFFER: usize = 256 << 10;
 /// Of an answer.

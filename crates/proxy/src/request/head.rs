@@ -233,15 +233,9 @@ impl Incoming<'_> {
             };
             add(&mut writer, b"Via", received);
         }
-        // RFC 7838 §3. What a server says of itself, or the configuration, is not overruled.
-        if let Some(port) = context.about.http3
-            && !edits.removes(b"alt-svc")
-            && answer.fields().values(b"alt-svc").next().is_none()
-        {
-            value.clear();
-            // Writing to a Vec does not fail.
-            let _ = std::io::Write::write_fmt(value, format_args!("h3=\":{port}\"; ma=86400"));
-            add(&mut writer, b"Alt-Svc", value);
+        // What a server says of itself is not overruled.
+        if answer.fields().values(b"alt-svc").next().is_none() {
+            context.add_alt_svc(&mut writer, value);
         }
         if !self.picked.sticky {
             write_cookie(&mut writer, self.picked, value);
