@@ -179,7 +179,7 @@ fn patient(word: &'static str) -> (Arc<AtomicU16>, Service) {
     (health, service)
 }
 
-const CHECK: &str = "healthCheck: {path: /up, interval: 50ms, fall: 2, rise: 2}";
+const CHECK: &str = "healthCheck: {path: /up, interval: 100ms, fall: 2, rise: 2}";
 
 #[test]
 fn visitors_are_told_that_a_service_fails_its_checks() {
@@ -261,7 +261,7 @@ fn a_service_that_accepts_no_connections_fails_its_check() {
     let dead = Service::echo().url("http");
     let client = server
         .client(Transport::Tcp, "web")
-        .service(dead, "healthCheck: {interval: 50ms}")
+        .service(dead, "healthCheck: {interval: 100ms}")
         .start_up();
     client.process.wait_log(&["fails its checks", "refused"]);
     assert_eq!(
@@ -272,7 +272,7 @@ fn a_service_that_accepts_no_connections_fails_its_check() {
 
 #[test]
 fn requests_of_many_visitors_share_a_connection_to_a_service_that_speaks_http2() {
-    let block = "listen {listen} ; http2 on; location / { return 200 \"$server_protocol $connection $http_x_real_ip $http_host\"; }";
+    let block = "listen {listen} http2; location / { return 200 \"$server_protocol $connection $http_x_real_ip $http_host\"; }";
     let nginx = Nginx::start(&[block], |_| {});
     let server = ServerSpec::new().option("workers", 1).user("web").start();
     let _client = server

@@ -42,6 +42,7 @@ impl<'h> Outgoing<'h> {
             route.access.auth.as_deref(),
             context.service().and_then(|rules| rules.auth.as_ref()),
         ];
+        let guarded = auths.iter().any(Option::is_some);
         let edited = !edits.is_empty();
         let certified = self.replaces_certificate();
         writer.copy(request.fields(), |field| {
@@ -52,10 +53,11 @@ impl<'h> Outgoing<'h> {
                 || (edited && edits.removes(field.name))
                 || wishes.is_some_and(|wishes| wishes.removes(field.name))
                 || (certified && CERTIFICATE.iter().any(|name| reads_as(field.name, name)))
-                || auths
-                    .iter()
-                    .flatten()
-                    .any(|auth| is_for_us(auth, field.name));
+                || (guarded
+                    && auths
+                        .iter()
+                        .flatten()
+                        .any(|auth| is_for_us(auth, field.name)));
             !dropped
         });
         let came = VisitorView {
