@@ -34,8 +34,8 @@ impl Acceptor {
     /// The system's, when the event queue does not take the socket.
     pub fn new(listener: std::net::TcpListener) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
-        #[cfg(target_os = "linux")]
-        let _ = socket2::SockRef::from(&listener).set_tcp_notsent_lowat(UNSENT);
+        // One that this process has not opened may come from an older one.
+        crate::socket::bound_unsent(socket2::SockRef::from(&listener));
         Ok(Self {
             listener: TcpListener::from_std(listener)?,
             pause: None,
@@ -94,11 +94,6 @@ impl Acceptor {
         self.shortages = self.shortages.saturating_add(1);
     }
 }
-
-/// What may wait unsent in the kernel for one peer; accepted sockets have it from their listener. Without a bound a peer that reads slowly is
-/// given megabytes at once, which keeps a thread from its other peers and fills memory that no limit of gt counts.
-#[cfg(target_os = "linux")]
-const UNSENT: u32 = 256 << 10;
 
 /// 50 ms, doubling up to 1 s: short enough not to be noticed once, long enough not to burn a core.
 fn pause_length(shortages_before: u32) -> Duration {

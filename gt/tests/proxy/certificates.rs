@@ -32,8 +32,8 @@ impl Proxy {
     /// Whether it was done, and what was said.
     fn reload(&self, more: &[&str]) -> (bool, String) {
         let file = self.gt.dir().path().join("proxy.yml");
-        let mut args = vec!["reload".as_ref()];
-        args.extend(more.iter().map(std::convert::AsRef::as_ref));
+        let mut args = vec![std::ffi::OsStr::new("reload")];
+        args.extend(more.iter().map(|word| std::ffi::OsStr::new(*word)));
         args.extend(["-c".as_ref(), file.as_os_str()]);
         let said = self.gt.ask(&args);
         let text = [said.stdout, said.stderr].concat();

@@ -3,7 +3,7 @@
 use std::{
     fs,
     io::{Read, Write},
-    net::{Shutdown, SocketAddr},
+    net::{Shutdown, SocketAddr, TcpListener},
 };
 
 use e2e::{Process, Service, TempDir, http, wait};
@@ -57,7 +57,9 @@ fn streams_are_in_the_access_log() {
 
 #[test]
 fn a_stream_that_reaches_no_server_is_in_the_access_log() {
-    let dead = Service::echo().address();
+    // Bound and let go: nobody listens there.
+    let dead = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
+    let dead = dead.expect("an address");
     let gt = start("protocol: tcp, to: one", dead, "combined");
     let mut visitor = http::connect(address(&gt)).expect("connected");
     let _ = visitor.read(&mut [0]);
