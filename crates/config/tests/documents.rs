@@ -647,6 +647,7 @@ fn example(option: &Opt) -> String {
             "response" => "{status: 503, body: later}",
             "rewrite" => "{prefix: /v2}",
             "header changes" => "{remove: Server}",
+            "headers" => "{response: {remove: Server}}",
             "rate limit" => "{requests: 10}",
             "basic auth" => "{passwords: {ann: {file: /run/secrets/gt}}}",
             "limits" => "{body: 10MiB}",

@@ -19,11 +19,10 @@ fn ten_thousand_idle_visitors_cost_less_than_4_kib_each() {
     idle_visitors_cost_little("stream", 10_000);
 }
 
-/// In HTTP mode they hold no stream between two requests. 2,000 of them, 10,000 when the environment has `GT_E2E_LONG=1`.
+/// In HTTP mode they hold no stream between two requests.
 #[test]
-fn idle_visitors_in_http_mode_cost_less_than_4_kib_each() {
-    let long = std::env::var("GT_E2E_LONG").is_ok_and(|value| value == "1");
-    idle_visitors_cost_little("http", if long { 10_000 } else { 2_000 });
+fn ten_thousand_idle_visitors_in_http_mode_cost_less_than_4_kib_each() {
+    idle_visitors_cost_little("http", 10_000);
 }
 
 fn idle_visitors_cost_little(mode: &str, most: usize) {

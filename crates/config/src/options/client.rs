@@ -242,7 +242,7 @@ pub static SERVICE: Table = Table {
             "mode",
             Kind::Choice(&["stream", "http"]),
             "stream",
-            "http: the server parses the requests of visitors that come by host; stream copies bytes. Without it, http where an option needs it.",
+            "http: the server looks at each request of visitors by host, the default where an option needs it; stream copies bytes.",
         ),
         opt(
             "protocol",
@@ -266,7 +266,7 @@ pub static SERVICE: Table = Table {
             "healthCheck",
             Kind::Section(&HEALTH),
             "",
-            "Check the service, and say so to its visitors while it is not fit; {} is enough for TCP checks.",
+            "Check the service; while it fails, visitors go elsewhere or are told; {} is enough for TCP checks.",
         ),
     ],
 };

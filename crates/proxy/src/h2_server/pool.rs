@@ -222,9 +222,9 @@ fn begin(connection: &Rc<Connection>, keep: KeepAlive, now: Duration) -> ServerS
 }
 
 /// Of one server and worker. Another is opened only when the server's limit of streams is reached on all.
-const CONNECTIONS: usize = 16;
+const CONNECTIONS: usize = 8;
 /// Requests of one connection at one time, if the server allows more.
-const STREAMS: usize = 128;
+const STREAMS: usize = 250;
 /// What a server may send of one body before its visitor has read it.
 const STREAM_WINDOW: u32 = 128 << 10;
 /// Of all bodies of a connection: all streams' together, because visitors who do not read would else stop those who do.
