@@ -24,7 +24,7 @@ use config::{
 };
 use serde_json::Value;
 
-const TABLES: [&Table; 34] = [
+const TABLES: [&Table; 35] = [
     &SERVER,
     &SERVER_OPTIONS,
     &USER,
