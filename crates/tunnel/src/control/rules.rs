@@ -20,6 +20,9 @@ pub const MAX_RULE_USERS: usize = 100;
 /// How many changes of one kind a service may ask for.
 pub const MAX_RULE_FIELDS: usize = 64;
 
+/// A name and a value.
+type Pair = (Box<str>, Box<str>);
+
 /// Rules for requests to a service, and for answers from it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HttpRules {
@@ -166,11 +169,7 @@ fn put_pairs(out: &mut Vec<u8>, tag: u8, pairs: &[(Box<str>, Box<str>)]) {
     }
 }
 
-fn pairs(
-    fields: Fields<'_>,
-    tag: u8,
-    most: usize,
-) -> Result<Vec<(Box<str>, Box<str>)>, DecodeError> {
+fn pairs(fields: Fields<'_>, tag: u8, most: usize) -> Result<Vec<Pair>, DecodeError> {
     let pair = |text: Box<str>| {
         let (name, value) = text
             .split_once(':')
