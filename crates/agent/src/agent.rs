@@ -2,7 +2,7 @@
 
 use std::{
     cell::RefCell,
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     path::PathBuf,
     rc::Rc,
     sync::{
@@ -27,7 +27,7 @@ use tunnel::{
 use crate::{
     declare::Offer,
     dial::Dialler,
-    keep,
+    health, keep,
     ways::{self, Watched, WayStatus, Ways},
 };
 
@@ -57,6 +57,8 @@ pub(crate) struct Shared {
     pub(crate) offer: ArcSwap<Offer>,
     /// The configured services changed.
     pub(crate) offered: tokio::sync::watch::Sender<()>,
+    /// Services that fail their checks.
+    pub(crate) down: Mutex<HashSet<ServiceId>>,
     /// Told of each new session.
     pub(crate) on_session: Option<OnSession>,
     pub(crate) dialler: Dialler,
@@ -225,7 +227,12 @@ impl Client {
         let shared = Arc::new(Shared {
             id: ClientId::new(config.id.as_str())?,
             secret: Secret::new(config.secret.expose())?,
-            offer: ArcSwap::from_pointee(Offer::new(&config.services, &Offer::default())?),
+            offer: ArcSwap::from_pointee(Offer::new(
+                &config.services,
+                &Offer::default(),
+                config.secret.expose().as_bytes(),
+            )?),
+            down: Mutex::default(),
             offered: tokio::sync::watch::Sender::new(()),
             on_session,
             dialler,
@@ -260,6 +267,7 @@ impl Client {
         }
         keep::start(&shared, workers.handles());
         ways::start(&shared, workers.handles());
+        health::start(&shared, workers.handles());
         Ok(Self { shared, workers })
     }
 
@@ -289,7 +297,8 @@ impl Client {
     pub fn offer(&self, services: &[Service]) -> Result<(), ClientError> {
         let shared = &self.shared;
         let before = shared.offer.load_full();
-        let offer = Offer::new(services, &before)?;
+        let secret = shared.config.secret.expose();
+        let offer = Offer::new(services, &before, secret.as_bytes())?;
         // Also of services that are gone: visits to them may be on their way. Files are read again.
         let mut tls = HashMap::clone(&shared.local_tls.load());
         tls.extend(local_tls(services)?);
@@ -439,6 +448,15 @@ impl Shared {
 
     pub(crate) fn status_now(&self) -> Status {
         let mut status = lock(&self.status).clone();
+        let offer = self.offer.load();
+        for id in lock(&self.down).iter() {
+            let entry = offer
+                .index(*id)
+                .and_then(|index| status.services.get_mut(index));
+            if let Some(entry) = entry {
+                entry.2 = Err("it fails its checks".to_owned());
+            }
+        }
         status.uptime = self.started.elapsed();
         status.stopping = self.stopping.is_triggered();
         status.links = self.links_up.load(Relaxed);

@@ -5,9 +5,10 @@ use std::{
     sync::Arc,
 };
 
-use config::{Local, Remote, Service};
+use config::{FieldChanges, Local, Remote, Service, VisitorAuth};
 use tunnel::{
-    Cidr, HostName, HostPrefix, HttpMode, InvalidValue, Name, ServiceDecl, ServiceId, ServiceKind,
+    AuthRules, Cidr, FieldRules, HostName, HostPrefix, HttpMode, HttpRules, InvalidValue, Name,
+    ServiceDecl, ServiceId, ServiceKind,
 };
 
 use crate::local::authority;
@@ -24,7 +25,11 @@ pub(crate) struct Offer {
 impl Offer {
     /// The services of a configuration. What has the same name as before keeps its id, so that a stream that is on its way finds it; an
     /// id that is free is not used again soon.
-    pub(crate) fn new(services: &[Service], before: &Self) -> Result<Self, InvalidValue> {
+    pub(crate) fn new(
+        services: &[Service],
+        before: &Self,
+        secret: &[u8],
+    ) -> Result<Self, InvalidValue> {
         let mut offer = Self {
             last: before.last,
             ..Self::default()
@@ -38,7 +43,17 @@ impl Offer {
                 Some((id, _)) => *id,
                 None => offer.fresh(before),
             };
-            offer.declarations.push(declaration(service, id)?);
+            let mut declared = declaration(service, id)?;
+            // Hashes of passwords that have not changed are not made again.
+            declared.rules.auth = match (&service.basic_auth, known) {
+                (None, _) => None,
+                (Some(auth), Some((id, known))) if known.basic_auth.as_ref() == Some(auth) => {
+                    let before = before.declarations.iter().find(|other| other.id == *id);
+                    before.and_then(|before| before.rules.auth.clone())
+                }
+                (Some(auth), _) => Some(auth_rules(&service.name, auth, secret)),
+            };
+            offer.declarations.push(declared);
             offer.services.push((id, Arc::new(service.clone())));
         }
         Ok(offer)
@@ -63,6 +78,11 @@ impl Offer {
             .map(|(_, service)| service)
     }
 
+    /// All of them.
+    pub(crate) fn services(&self) -> impl Iterator<Item = &(ServiceId, Arc<Service>)> {
+        self.services.iter()
+    }
+
     /// Its place among the services.
     pub(crate) fn index(&self, id: ServiceId) -> Option<usize> {
         self.services.iter().position(|(other, _)| *other == id)
@@ -73,7 +93,8 @@ fn declaration(service: &Service, id: ServiceId) -> Result<ServiceDecl, InvalidV
     let named = service.host.is_some() || service.host_prefix.is_some();
     let kind = match service.local {
         Local::Udp { .. } => ServiceKind::Udp,
-        Local::Https { .. } if named => ServiceKind::Tls,
+        // Nothing can be done to requests in passed-through TLS, and nobody may come that way.
+        Local::Https { .. } if named && !service.has_rules() => ServiceKind::Tls,
         _ if named => ServiceKind::Http,
         _ => ServiceKind::Tcp,
     };
@@ -105,6 +126,11 @@ fn declaration(service: &Service, id: ServiceId) -> Result<ServiceDecl, InvalidV
         load_balance: service.load_balance.as_deref().map(Name::new),
         bandwidth: service.bandwidth.map(std::num::NonZeroU64::get),
         http: service.http_mode.then(|| http_mode(service)),
+        rules: HttpRules {
+            request: field_rules(&service.request_headers),
+            response: field_rules(&service.response_headers),
+            auth: None,
+        },
         ..ServiceDecl::new(id, kind)
     })
 }
@@ -116,9 +142,39 @@ fn http_mode(service: &Service) -> HttpMode {
     HttpMode {
         behind: behind.finish() as u32,
         one_visitor: service.proxy_protocol.is_some(),
+        http2: service.http2,
         host: service
             .use_local_as_http_host
             .then(|| authority(&service.local).into()),
+    }
+}
+
+fn field_rules(changes: &FieldChanges) -> FieldRules {
+    let pairs = |pairs: &[(String, String)]| -> Vec<(Box<str>, Box<str>)> {
+        let pair = |(name, value): &(String, String)| (name.as_str().into(), value.as_str().into());
+        pairs.iter().map(pair).collect()
+    };
+    FieldRules {
+        set: pairs(&changes.set),
+        add: pairs(&changes.add),
+        remove: changes
+            .remove
+            .iter()
+            .map(|name| name.as_str().into())
+            .collect(),
+    }
+}
+
+/// The server gets hashes, never passwords. A user whose hash cannot be made cannot come; the configuration has refused such passwords.
+fn auth_rules(service: &str, auth: &VisitorAuth, secret: &[u8]) -> AuthRules {
+    let hashed = |(name, password): &(String, route::PasswordHash)| {
+        let hash = password.hashed(secret, &format!("{service}\0{name}"));
+        Some((name.as_str().into(), (&*hash.ok()?).into()))
+    };
+    AuthRules {
+        realm: auth.realm.as_str().into(),
+        users: auth.users.iter().filter_map(hashed).collect(),
+        user_header: auth.user_header.as_deref().map(Into::into),
     }
 }
 

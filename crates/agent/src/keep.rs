@@ -14,14 +14,14 @@ use net::WorkerHandle;
 use tokio::sync::Notify;
 use tunnel::{
     ChannelBinding, ClientConfig, ClientEstablished, ClientHandshake, ControlMessage,
-    EXPORTER_LABEL, HandshakeError, Name, Nonce, RejectCode, Role, ServerProof, Services,
-    ServicesAnswer, TransportKind, Windows,
+    EXPORTER_LABEL, Features, HandshakeError, Name, Nonce, RejectCode, Role, ServerProof,
+    ServiceDecl, Services, ServicesAnswer, TransportKind, Windows,
 };
 
 use crate::{
     agent::{Agent, Current, Handoff, Shared, lock},
     backoff::{AFTER_PERMANENT, Backoff},
-    declare,
+    declare::{self, Offer},
     dial::{DialError, dial},
     local,
     ways::{Watched, Ways},
@@ -225,6 +225,7 @@ async fn make(agent: &Rc<Agent>, attempts: usize) -> (Remote, Made) {
             session: join,
             windows: WINDOWS,
             transport: transport(remote.scheme),
+            features: Features::HTTP_RULES,
             software: Name::new(concat!("gt/", env!("CARGO_PKG_VERSION"))),
             ..ClientConfig::new(shared.id.clone(), shared.secret.clone())
         };
@@ -410,7 +411,8 @@ async fn run(
     }
     // Each new session, and each link that may have outlived a declaration, says what there is; the same set again changes nothing.
     let mut offered = shared.offered.subscribe();
-    declare_services(shared, &link);
+    let features = established.features;
+    declare_services(shared, &link, features);
     // Until it ends or is asked to move.
     let counted = Rc::new(Cell::new(true));
     let running = {
@@ -445,7 +447,7 @@ async fn run(
     let redeclare = async {
         // Any link may say it for the session; the same set again changes nothing.
         while offered.changed().await.is_ok() {
-            declare_services(shared, &link);
+            declare_services(shared, &link, features);
         }
         std::future::pending::<()>().await;
     };
@@ -473,15 +475,46 @@ async fn run(
     }
 }
 
-fn declare_services(shared: &Shared, link: &Link) {
+fn declare_services(shared: &Shared, link: &Link, features: Features) {
+    // Before the look, so that a newer set never says what was before.
     let generation = shared.generation.fetch_add(1, Relaxed);
-    match Services::parts(generation, shared.offer.load().declarations.clone()) {
+    let offer = shared.offer.load();
+    let mut services = offer.declarations.clone();
+    if !features.contains(Features::HTTP_RULES) {
+        services.retain(|service| !leave_out(shared, &offer, service));
+    }
+    {
+        let down = lock(&shared.down);
+        for service in &mut services {
+            service.down = down.contains(&service.id);
+        }
+    }
+    match Services::parts(generation, services) {
         Ok(parts) => parts
             .iter()
             .filter_map(|part| part.encode().ok())
             .for_each(|part| link.send_control(&part)),
         Err(error) => tracing::error!(%error, "the services cannot be declared"),
     }
+}
+
+/// A server that does not know a service's rules would let everybody in.
+fn leave_out(shared: &Shared, offer: &Offer, service: &ServiceDecl) -> bool {
+    let http2 = service.http.as_ref().is_some_and(|http| http.http2);
+    if service.rules.is_empty() && !http2 {
+        return false;
+    }
+    let mut status = lock(&shared.status);
+    let index = offer.index(service.id);
+    if let Some(entry) = index.and_then(|index| status.services.get_mut(index)) {
+        let reason = "the server is too old for `headers`, `basicAuth` and `protocol` of a service";
+        let told = Err(reason.to_owned());
+        if entry.2 != told {
+            tracing::error!(service = entry.0, reason, "a service is not declared");
+        }
+        entry.2 = told;
+    }
+    true
 }
 
 /// Hears what the server says on one link.

@@ -15,6 +15,7 @@ mod backoff;
 mod choice;
 mod declare;
 mod dial;
+mod health;
 mod host;
 mod keep;
 mod local;

@@ -6,7 +6,7 @@ use config::{Local, Page, ProxyProtocol, Service};
 use link::{JoinOptions, Stream};
 use net::tls::TlsError;
 use tokio::io::AsyncWriteExt;
-use tunnel::{ResetReason, StreamHeader, StreamProtocol};
+use tunnel::{ResetReason, ServiceId, StreamHeader, StreamProtocol};
 
 use crate::{
     agent::Agent,
@@ -17,7 +17,7 @@ use crate::{
 
 /// Why the service did not get the visit.
 #[derive(Debug, thiserror::Error)]
-enum LocalError {
+pub(crate) enum LocalError {
     #[error("no such service: the server's list is older than this client's")]
     NoService,
     #[error("{0}")]
@@ -87,40 +87,62 @@ pub(crate) async fn serve(agent: Rc<Agent>, header: Vec<u8>, stream: Stream) {
     }
 }
 
+/// A connection as a visitor's would be, but for nobody. `port` is another than the service's own. The caller bounds the time.
+pub(crate) async fn dial_to_check(
+    agent: &Agent,
+    service: &Service,
+    port: Option<u16>,
+) -> Result<net::Stream, LocalError> {
+    let header = StreamHeader {
+        service: ServiceId(0),
+        protocol: StreamProtocol::Http1,
+        visitor: None,
+        local: None,
+        server_name: None,
+    };
+    open(agent, service, &header, port).await
+}
+
+async fn open(
+    agent: &Agent,
+    service: &Service,
+    header: &StreamHeader<'_>,
+    other_port: Option<u16>,
+) -> Result<net::Stream, LocalError> {
+    let (mut socket, tls_name) = match &service.local {
+        Local::Http { host, port } | Local::Tcp { host, port } => {
+            (connect(host, other_port.unwrap_or(*port)).await?, None)
+        }
+        Local::Https { host, port } => {
+            // The visitor's own TLS is passed through; decrypted visitors are encrypted again towards the service.
+            let decrypted = matches!(header.protocol, StreamProtocol::Http1 | StreamProtocol::H2c);
+            let socket = connect(host, other_port.unwrap_or(*port)).await?;
+            (socket, decrypted.then_some(host))
+        }
+        Local::Unix(path) => (
+            net::connect_unix(path).await.map_err(DialError::Connect)?,
+            None,
+        ),
+        Local::Udp { .. } | Local::Builtin(_) => return Err(LocalError::NoService),
+    };
+    net::tune_visitor(&socket)?;
+    if let Some(version) = service.proxy_protocol {
+        let mut head = Vec::new();
+        write_proxy_header(version, header, &mut head);
+        socket.write_all(&head).await?;
+    }
+    match tls_name.zip(agent.shared.tls_of(service)) {
+        Some((name, tls)) => Ok(tls.connect(socket, name).await.map_err(DialError::Tls)?),
+        None => Ok(socket),
+    }
+}
+
 async fn dial(
     agent: &Agent,
     service: &Service,
     header: &StreamHeader<'_>,
 ) -> Result<net::Stream, LocalError> {
-    let opening = async {
-        let (socket, tls_name) = match &service.local {
-            Local::Http { host, port } | Local::Tcp { host, port } => {
-                (connect(host, *port).await?, None)
-            }
-            Local::Https { host, port } => {
-                // The visitor's own TLS is passed through; decrypted visitors are encrypted again towards the service.
-                let decrypted =
-                    matches!(header.protocol, StreamProtocol::Http1 | StreamProtocol::H2c);
-                (connect(host, *port).await?, decrypted.then_some(host))
-            }
-            Local::Unix(path) => (
-                net::connect_unix(path).await.map_err(DialError::Connect)?,
-                None,
-            ),
-            Local::Udp { .. } | Local::Builtin(_) => return Err(LocalError::NoService),
-        };
-        net::tune_visitor(&socket)?;
-        let mut socket = socket;
-        if let Some(version) = service.proxy_protocol {
-            let mut head = Vec::new();
-            write_proxy_header(version, header, &mut head);
-            socket.write_all(&head).await?;
-        }
-        match tls_name.zip(agent.shared.tls_of(service)) {
-            Some((name, tls)) => Ok(tls.connect(socket, name).await.map_err(DialError::Tls)?),
-            None => Ok(socket),
-        }
-    };
+    let opening = open(agent, service, header, None);
     match service.local_timeout {
         Some(limit) => tokio::time::timeout(limit, opening)
             .await
@@ -181,8 +203,6 @@ fn write_proxy_header(version: ProxyProtocol, header: &StreamHeader<'_>, out: &m
 #[cfg(test)]
 mod tests {
     use std::net::SocketAddr;
-
-    use tunnel::{ServiceId, StreamHeader, StreamProtocol};
 
     use super::*;
 

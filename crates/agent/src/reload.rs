@@ -31,7 +31,8 @@ pub fn compare(old: &config::Client, new: &config::Client) -> Difference {
         match (of(old), of(new)) {
             (None, Some(_)) => found.changes.push(format!("service {name} is new")),
             (Some(_), None) => found.changes.push(format!("service {name} is gone")),
-            (Some(was), Some(is)) if differ(&was, &is) => {
+            // `Debug` shows no password.
+            (Some(was), Some(is)) if differ(&was, &is) || was.basic_auth != is.basic_auth => {
                 found.changes.push(format!("service {name} is different"));
             }
             _ => {}

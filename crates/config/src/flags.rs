@@ -187,8 +187,7 @@ impl CommandLine {
         value: String,
         findings: &mut Findings,
     ) {
-        let in_files_only = matches!(option.kind, Kind::Section(_) | Kind::Named(_))
-            || option.status == Status::NotYet;
+        let in_files_only = matches!(option.kind, Kind::Section(_) | Kind::Named(_));
         if in_files_only && option.status == Status::Built {
             findings.problem(
                 Problem::new(&place, format!("`{typed}` can be given in a file only"))

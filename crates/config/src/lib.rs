@@ -43,12 +43,12 @@ mod value;
 mod yaml;
 
 pub use checked::{
-    AccessLog, AccessLogFormat, ApiListener, Certificate, CheckKind, Client, HostName, HostPrefix,
-    Id, IdleTimeout, Kcp, KeepAlive, Limits, ListenerProtocol, ListenerTls, Listeners, Local, Log,
-    LogFormat, LogLevel, NameError, Page, Pending, Proxy, ProxyConfig, ProxyListener,
-    ProxyProtocol, Remote, Scheme, Secret, Server, ServerAddress, ServerTimeouts, Service,
-    StickyCookie, Throttle, TlsVersion, Trust, Upstream, UpstreamProtocol, UpstreamServer,
-    UpstreamTls, User, Warning,
+    AccessLog, AccessLogFormat, ApiListener, Certificate, CheckKind, Client, Content, FieldChanges,
+    HealthCheck, HostName, HostPrefix, Id, IdleTimeout, Kcp, KeepAlive, Limits, ListenerProtocol,
+    ListenerTls, Listeners, Local, Log, LogFormat, LogLevel, NameError, Page, Pending, Proxy,
+    ProxyConfig, ProxyListener, ProxyProtocol, Remote, Scheme, Secret, Server, ServerAddress,
+    ServerTimeouts, Service, StickyCookie, Throttle, TlsVersion, Trust, Upstream, UpstreamProtocol,
+    UpstreamServer, UpstreamTls, User, VisitorAuth, Warning,
 };
 pub use flags::CommandLine;
 pub use load::{

@@ -50,7 +50,6 @@ fn describe(option: &Opt, definitions: &mut Map<String, Value>) -> Value {
     let one = match option.status {
         Status::Built => kind(option.kind, definitions),
         Status::Ignored => json!({}),
-        Status::NotYet => json!({ "not": {} }),
     };
     // What a variable holds is not known here, so `${NAME}` fits everywhere; and so does nothing at all.
     let mut forms = vec![
@@ -69,7 +68,6 @@ fn describe(option: &Opt, definitions: &mut Map<String, Value>) -> Value {
     let status = match option.status {
         Status::Built => "",
         Status::Ignored => " Not in this build: ignored.",
-        Status::NotYet => " Not in this build.",
     };
     schema["description"] = format!("{}{status}", option.help).into();
     if !option.default.is_empty() {

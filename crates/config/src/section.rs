@@ -90,13 +90,6 @@ impl Section {
                     );
                 }
             }
-            Status::NotYet => findings.problem(
-                Problem::new(
-                    place,
-                    format!("`{typed}` is not in this build"),
-                )
-                .help("take it out; a `proxy` section of the server has the same for a route with `service`"),
-            ),
         }
     }
 

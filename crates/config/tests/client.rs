@@ -315,16 +315,65 @@ fn an_id_that_is_no_host_label_needs_a_prefix() {
 }
 
 #[test]
-fn options_that_this_build_lacks_are_refused() {
-    for option in [
-        "headers: {set: {a: b}}",
-        "basicAuth: x",
-        "healthCheck: {path: /}",
+fn rules_for_requests_put_a_service_in_http_mode() {
+    let hash = "$2y$05$.BkDQiYu4Dc1QqHZp1wZdeZ9MXXW.hkjBGYqQ7MkLh3V6V1YjyrFG";
+    let text = format!(
+        "{{local: 'http://h', headers: {{request: {{set: {{X-A: '{{clientIp}}'}}, remove: Cookie}}, response: {{add: {{X-B: b}}}}}}, \
+         basicAuth: {{realm: here, passwords: {{ann: '{hash}', bob: hunter2}}, userHeader: X-User}}, healthCheck: {{path: /up, fall: 2}}}}"
+    );
+    let client = World::default().client(&with_services(&text));
+    let client = client.expect("it loads");
+    let service = &client.services[0];
+    assert!(service.http_mode && service.has_rules());
+    let set = [("x-a".to_owned(), "{clientIp}".to_owned())];
+    assert_eq!(service.request_headers.set, set);
+    assert_eq!(service.request_headers.remove, ["cookie"]);
+    assert_eq!(service.response_headers.add.len(), 1);
+    let auth = service.basic_auth.as_ref().expect("passwords");
+    assert_eq!((auth.users.len(), auth.realm.as_str()), (2, "here"));
+    assert_eq!(auth.user_header.as_deref(), Some("x-user"));
+    let health = service.health.as_ref().expect("a check");
+    assert_eq!((health.spec.fall, health.spec.rise), (2, 2));
+    // No password is ever shown.
+    let shown = format!("{client:?}");
+    assert!(
+        !shown.contains("hunter2") && !shown.contains(hash),
+        "{shown}"
+    );
+    let h2c = World::default().client(&with_services("{local: 'http://h', protocol: h2c}"));
+    let h2c = h2c.expect("it loads");
+    assert!(h2c.services[0].http2 && h2c.services[0].http_mode);
+}
+
+#[test]
+fn rules_that_could_be_gone_around_are_refused() {
+    let auth = "basicAuth: {passwords: {ann: word}}";
+    for (service, words) in [
+        (format!("{{local: 'http://h', mode: stream, {auth}}}"), "needs `mode: http`"),
+        (format!("{{local: 'http://h', remoteTCPPort: 1, {auth}}}"), "TCP port would not be asked"),
+        (format!("{{local: 'tcp://h:1', remoteTCPPort: 1, {auth}}}"), "nobody can be asked"),
+        ("{local: 'http://h', basicAuth: {realm: x}}".to_owned(), "has no users"),
+        ("{local: 'http://h', headers: {request: {set: {Host: a}}}}".to_owned(), "`host`"),
+        ("{local: 'http://h', headers: {request: {set: {X: '{nothing}'}}}}".to_owned(), "`x`"),
+        ("{local: 'http://h', headers: {set: {a: b}}}".to_owned(), "`set`"),
+        ("{local: 'https://h', protocol: h2c}".to_owned(), "no meaning"),
+        ("{local: 'http://h', protocol: h2c, proxyProtocol: v2}".to_owned(), "PROXY header"),
+        ("{local: 'http://h', protocol: h2c, healthCheck: {path: /}}".to_owned(), "HTTP/1.1"),
+        ("{local: 'udp://h:1', remoteUDPPort: 1, healthCheck: {}}".to_owned(), "cannot be checked"),
+        (
+            format!("{{local: 'http://h', basicAuth: {{passwords: {{ann: '{}'}}}}}}", "w".repeat(73)),
+            "72 bytes",
+        ),
+        (
+            "{local: 'http://h', basicAuth: {passwords: {ann: '$2y$13$.BkDQiYu4Dc1QqHZp1wZdeZ9MXXW.hkjBGYqQ7MkLh3V6V1YjyrFG'}}}".to_owned(),
+            "costs more than 12",
+        ),
+        (
+            format!("{{local: 'http://h', headers: {{request: {{set: {{X: '{}'}}}}}}}}", "v".repeat(9000)),
+            "bytes",
+        ),
     ] {
-        refused(
-            World::default().client(&with_services(&format!("{{local: 'http://h', {option}}}"))),
-            &["is not in this build"],
-        );
+        refused(World::default().client(&with_services(&service)), &[words]);
     }
 }
 
@@ -392,6 +441,25 @@ fn bounds_are_told() {
         World::default().client("options: {id: a, secret: s, remote: 'tcp://h'}"),
         &["no service"],
     );
+}
+
+#[test]
+fn other_content_under_the_same_name_is_another_configuration() {
+    let with = |content: &str| {
+        let world = World::default().file("etc/ca.pem", content);
+        let client = world.client(
+            "options: {id: a, secret: s, remote: 'tls://h', remoteCert: ca.pem}\nservices: {local: 'https://h', hostPrefix: p, localCert: ca.pem}",
+        );
+        let client = client.expect("it loads");
+        (client.trust.content, client.services[0].local_cert_content)
+    };
+    let (first, second) = (
+        "-----BEGIN CERTIFICATE-----\none",
+        "-----BEGIN CERTIFICATE-----\ntwo",
+    );
+    assert_eq!(with(first), with(first));
+    assert_ne!(with(first).0, with(second).0);
+    assert_ne!(with(first).1, with(second).1);
 }
 
 #[test]

@@ -15,16 +15,16 @@ use config::{
     Checked, System, check_text, load_path,
     options::{
         ACCESS_LOG, APP, BACKEND, BASIC_AUTH, CERTIFICATE, CLIENT, CLIENT_OPTIONS, COMPRESS, EDITS,
-        EJECTION, FILES, HEALTH, HOST, KEEP_ALIVE, Kind, LIMITS, LISTENER, Opt, PROXY, PROXY_FILE,
-        PROXY_OPTIONS, RATE_LIMIT, REDIRECT, RESPOND, REWRITE, ROUTE, SERVER, SERVER_ENTRY,
-        SERVER_OPTIONS, SERVICE, STICKY, Status, TCP, TIMEOUTS, Table, UPSTREAM, UPSTREAM_TLS,
-        USER,
+        EJECTION, FILES, HEADERS, HEALTH, HOST, KEEP_ALIVE, Kind, LIMITS, LISTENER, Opt, PROXY,
+        PROXY_FILE, PROXY_OPTIONS, RATE_LIMIT, REDIRECT, RESPOND, REWRITE, ROUTE, SERVER,
+        SERVER_ENTRY, SERVER_OPTIONS, SERVICE, STICKY, Status, TCP, TIMEOUTS, Table, UPSTREAM,
+        UPSTREAM_TLS, USER,
     },
     schema,
 };
 use serde_json::Value;
 
-const TABLES: [&Table; 34] = [
+const TABLES: [&Table; 35] = [
     &SERVER,
     &SERVER_OPTIONS,
     &USER,
@@ -34,6 +34,7 @@ const TABLES: [&Table; 34] = [
     &CLIENT,
     &CLIENT_OPTIONS,
     &SERVICE,
+    &HEADERS,
     &PROXY_FILE,
     &PROXY_OPTIONS,
     &PROXY,
@@ -527,7 +528,6 @@ fn rendered(table: &Table) -> String {
         let status = match option.status {
             Status::Built => "",
             Status::Ignored => " **Not in this build: ignored with a warning.**",
-            Status::NotYet => " **Not in this build: an error.**",
         };
         let cell = |text: String| text.replace('|', "\\|");
         text.push_str(&format!(
@@ -647,6 +647,7 @@ fn example(option: &Opt) -> String {
             "response" => "{status: 503, body: later}",
             "rewrite" => "{prefix: /v2}",
             "header changes" => "{remove: Server}",
+            "headers" => "{response: {remove: Server}}",
             "rate limit" => "{requests: 10}",
             "basic auth" => "{passwords: {ann: {file: /run/secrets/gt}}}",
             "limits" => "{body: 10MiB}",

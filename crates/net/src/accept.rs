@@ -34,6 +34,8 @@ impl Acceptor {
     /// The system's, when the event queue does not take the socket.
     pub fn new(listener: std::net::TcpListener) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
+        // One that this process has not opened may come from an older one.
+        crate::socket::bound_unsent(socket2::SockRef::from(&listener));
         Ok(Self {
             listener: TcpListener::from_std(listener)?,
             pause: None,

@@ -92,6 +92,20 @@ pub fn tune_link(stream: &Stream, tuning: &LinkTuning) -> io::Result<()> {
     Ok(())
 }
 
+/// Bounds what waits unsent in the kernel for each peer of a listener: accepted sockets have it from there, if it is set before the peer
+/// comes. Without a bound a peer that reads slowly is given megabytes at once, which keeps a thread from its other peers and fills memory
+/// that no limit of gt counts. A system that cannot do it goes on without.
+pub(crate) fn bound_unsent(listener: SockRef<'_>) {
+    #[cfg(target_os = "linux")]
+    let _ = listener.set_tcp_notsent_lowat(UNSENT);
+    #[cfg(not(target_os = "linux"))]
+    let _ = listener;
+}
+
+/// Enough to keep a fast path busy between two turns of the event loop.
+#[cfg(target_os = "linux")]
+const UNSENT: u32 = 256 << 10;
+
 fn bind_group(mut addr: SocketAddr, n: usize, kind: Type) -> io::Result<Vec<Socket>> {
     let first = open(addr, kind)?;
     first.bind(&addr.into())?;
@@ -130,6 +144,7 @@ fn open(addr: SocketAddr, kind: Type) -> io::Result<Socket> {
     if kind == Type::STREAM {
         // Lets a restarted server listen while old connections linger. On UDP it would let anyone share the port.
         socket.set_reuse_address(true)?;
+        bound_unsent(SockRef::from(&socket));
     }
     socket.set_nonblocking(true)?;
     Ok(socket)

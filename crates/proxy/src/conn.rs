@@ -46,6 +46,7 @@ impl Conn {
     pub(crate) fn refusal(&self) -> Option<ResetReason> {
         match self {
             Self::Relay(stream) => stream.refusal(),
+            Self::H2Server(stream) => stream.refusal(),
             _ => None,
         }
     }

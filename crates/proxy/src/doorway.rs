@@ -82,6 +82,7 @@ impl Doorway {
             },
             certificate: None,
             http3: None,
+            preface: true,
         };
         ingress::visit_of_server(worker, stream, about).await;
     }

@@ -72,6 +72,7 @@ pub(crate) async fn serve(
     if fields(&mut writer, status, &found, &etag, start, length).is_err() {
         return Next::Abort;
     }
+    context.add_alt_svc(&mut writer, &mut Vec::new());
     let mut writer = writer.finish();
     worker.metrics.count_answer(status);
     // HEAD has no body, whatever the head says.

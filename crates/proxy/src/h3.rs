@@ -86,6 +86,7 @@ async fn serve(worker: Rc<Worker>, door: Rc<Door>, incoming: quic::Incoming) {
                     listener: door.index,
                     http3: None,
                     entry: Entry::Proxy,
+                    preface: false,
                     certificate: certificate.clone(),
                 };
                 tokio::task::spawn_local(async move {

@@ -64,6 +64,7 @@ pub(crate) async fn visit(
         certificate: None,
         http3: door.http3.then(|| door.address.port()),
         entry: Entry::Proxy,
+        preface: !matches!(door.protocol, Protocol::Http { http2: false }),
     };
     let Some(stream) = begin(&worker, &door, stream, &mut about).await else {
         return;

@@ -50,8 +50,8 @@ pub use log::{AccessLogSpec, Format as LogFormat};
 pub use metrics::{Counter, Gauge, Metrics};
 pub use proxy::{Listener, Observer, Options, Proxy, StartError};
 pub use relay::{
-    FarEnd, Found, LocalFuture, NoStream, Page, Relay, RelayService, RelayStream, Tag, Visit,
-    Wanted,
+    BadRules, FarEnd, Found, LocalFuture, NoStream, Page, Relay, RelayService, RelayStream,
+    ServiceRules, Tag, Visit, Wanted,
 };
 pub use site::{
     Address, Check, KeepAlive, ProxyVersion, RelaySpec, ServerProtocol, Site, StickyCookie,

@@ -22,8 +22,10 @@ pub(crate) enum TunnelEnd {
     Finished,
     /// Nothing moved for too long.
     Idle,
-    /// One side failed.
-    Broken,
+    /// The upstream failed.
+    BrokenUp,
+    /// The visitor failed.
+    BrokenDown,
 }
 
 /// What was moved.
@@ -55,7 +57,8 @@ pub(crate) async fn run(
                 deadline.set(idle);
             }
             match done {
-                Err(_) => Poll::Ready(TunnelEnd::Broken),
+                Err(_) if up.writing || down.reading => Poll::Ready(TunnelEnd::BrokenUp),
+                Err(_) => Poll::Ready(TunnelEnd::BrokenDown),
                 Ok((Poll::Ready(()), Poll::Ready(()))) => Poll::Ready(TunnelEnd::Finished),
                 Ok(_) => Poll::Pending,
             }
@@ -74,6 +77,9 @@ struct Direction {
     input: Input,
     state: State,
     moved: u64,
+    /// What it was about when it failed.
+    reading: bool,
+    writing: bool,
 }
 
 #[derive(PartialEq)]
@@ -90,10 +96,25 @@ impl Direction {
             input,
             state: State::Copying,
             moved: 0,
+            reading: false,
+            writing: false,
         }
     }
 
     fn poll(
+        &mut self,
+        from: &mut Conn,
+        to: &mut Conn,
+        cx: &mut Context<'_>,
+    ) -> io::Result<Poll<()>> {
+        self.reading = false;
+        self.writing = true;
+        let done = self.step(from, to, cx);
+        self.writing &= done.is_err();
+        done
+    }
+
+    fn step(
         &mut self,
         from: &mut Conn,
         to: &mut Conn,
@@ -126,9 +147,13 @@ impl Direction {
             }
             // One write per read: what is read is gone before more is asked for.
             self.input.rest();
-            match self.input.poll_fill(from, BUFFER, cx)? {
-                Poll::Ready(0) => self.state = State::Ending,
-                Poll::Ready(_) => {}
+            match self.input.poll_fill(from, BUFFER, cx) {
+                Poll::Ready(Ok(0)) => self.state = State::Ending,
+                Poll::Ready(Ok(_)) => {}
+                Poll::Ready(Err(error)) => {
+                    (self.reading, self.writing) = (true, false);
+                    return Err(error);
+                }
                 Poll::Pending => return Ok(Poll::Pending),
             }
         }

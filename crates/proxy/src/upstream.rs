@@ -24,7 +24,7 @@ use tokio::{
 use crate::{
     clock::Clock,
     conn::Conn,
-    h2_server::{self, Room, ServerStream},
+    h2_server::{self, Below, Room, ServerStream},
     metrics::Metrics,
     pipeline::Pipe,
     relay::{NoStream, RelayStream},
@@ -101,7 +101,7 @@ impl Lease {
         }
     }
 
-    fn http2(stream: ServerStream) -> Self {
+    pub(crate) fn http2(stream: ServerStream) -> Self {
         Self {
             requests: stream.requests_before(),
             conn: Conn::H2Server(Box::new(stream)),
@@ -449,7 +449,12 @@ impl Upstream {
             }
             _ => {}
         }
-        let stream = known.http2.start(stream, keep, clock.coarse()).await?;
+        let below = Below {
+            secure: stream.is_encrypted(),
+            ..Below::default()
+        };
+        let started = known.http2.start(stream, below, keep, clock.coarse());
+        let stream = started.await?;
         drop(opening);
         Ok(Lease::http2(stream))
     }

@@ -33,6 +33,8 @@ pub(crate) struct About {
     /// The UDP port where the same is to be had over HTTP/3; the visitor is told.
     pub(crate) http3: Option<u16>,
     pub(crate) entry: Entry,
+    /// Whoever begins with HTTP/2's preface is spoken to in HTTP/2.
+    pub(crate) preface: bool,
 }
 
 /// Who answers where no route does, and before which.
@@ -132,6 +134,8 @@ enum End {
     Abort,
     /// With an answer to what was no request.
     Refused(u16, String),
+    /// With what HTTP/2 has to say to bytes that are neither its preface nor HTTP/1.
+    NoPreface,
 }
 
 /// Why there is no head.
@@ -175,8 +179,14 @@ impl Connection {
                         // Most requests end with their head: while they are served their connection holds no buffer either.
                         self.input.rest();
                     }
-                    Err(Head::Bad(RequestError::Http2)) if self.requests == 0 => {
+                    Err(Head::Bad(RequestError::Http2)) if self.requests == 0 && about.preface => {
                         return Busy::Http2;
+                    }
+                    Err(Head::Bad(_))
+                        if self.requests == 0 && about.preface && is_other(self.input.bytes()) =>
+                    {
+                        worker.metrics.proxy_requests_refused_total.add_one();
+                        return Busy::Over(End::NoPreface);
                     }
                     Err(Head::Bad(error)) => {
                         worker.metrics.proxy_requests_refused_total.add_one();
@@ -336,6 +346,14 @@ impl Connection {
             }
             End::Abort => self.conn.abort(),
             End::Close => Box::pin(self.linger()).await,
+            End::NoPreface => {
+                let mut lent = Lent::new();
+                let work = lent.work();
+                work.answer.buffer().extend_from_slice(&NO_PREFACE);
+                if self.write_answer(work, LINGER).await {
+                    Box::pin(self.linger()).await;
+                }
+            }
             End::Refused(status, text) => {
                 worker.metrics.count_answer(status);
                 if let Some(lines) = &worker.lines {
@@ -373,6 +391,28 @@ impl Connection {
         .await;
     }
 }
+
+/// Whether first bytes that are no request of HTTP/1 do not even try to be one: they begin as HTTP/2's preface does, or their first line
+/// has a third word that is no version of HTTP. RFC 9113 §3.4 wants such a connection to end as HTTP/2's do; to a request that is only wrong
+/// HTTP/1 has an answer.
+fn is_other(first: &[u8]) -> bool {
+    let line = first
+        .split(|byte| *byte == b'\n')
+        .next()
+        .unwrap_or_default();
+    let mut words = line.trim_ascii_end().split(|byte| *byte == b' ');
+    let third = words.nth(2);
+    first.starts_with(b"PRI *")
+        || third.is_some_and(|word| !word.is_empty() && !word.starts_with(b"HTTP/"))
+            && words.next().is_none()
+}
+
+/// Empty SETTINGS, and GOAWAY with PROTOCOL_ERROR behind no stream (RFC 9113 §6.5, §6.8).
+const NO_PREFACE: [u8; 26] = [
+    0, 0, 0, 4, 0, 0, 0, 0, 0, // SETTINGS
+    0, 0, 8, 7, 0, 0, 0, 0, 0, // GOAWAY
+    0, 0, 0, 0, 0, 0, 0, 1,
+];
 
 /// A request that comes within this after another finds everything as that one left it.
 const BRIEF: Duration = Duration::from_millis(100);

@@ -3,6 +3,7 @@
 mod common;
 
 use std::{
+    io::Write as _,
     net::SocketAddr,
     sync::{
         Arc,
@@ -432,4 +433,48 @@ fn send_http1(proxy: &Proxy, request: &str) -> String {
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("an answer");
     answer
+}
+
+/// Their bodies wait on one connection to the server, whose window all streams share.
+#[test]
+fn visitors_who_do_not_read_stop_nobody_on_the_same_connection() {
+    const SILENT: usize = 40;
+    let (address, accepted) = origin(async |stream, _| {
+        let answer = async |request: Request<RecvStream>, mut respond: SendResponse<Bytes>| {
+            let mut out = respond.send_response(Response::new(()), false)?;
+            let length = match request.uri().path() {
+                "/large" => 64 << 20,
+                _ => 5,
+            };
+            let mut left = length;
+            while left > 0 {
+                let part = Bytes::from(vec![b'x'; left.min(64 << 10)]);
+                left -= part.len();
+                send(&mut out, part).await?;
+            }
+            out.send_data(Bytes::new(), true)?;
+            Ok(())
+        };
+        serve_each(h2::server::handshake(stream).await?, answer).await
+    });
+    let proxy = before(address);
+    let mut silent: Vec<_> = (0..SILENT).map(|_| connect(&proxy)).collect();
+    for visitor in &mut silent {
+        let request = b"GET /large HTTP/1.1\r\nHost: app.test\r\n\r\n";
+        visitor.write_all(request).expect("sent");
+        assert!(read_head(visitor).is_some());
+    }
+    // Until nothing moves any more for those who are silent: what is asked for then has only what they have left.
+    let received = || metric(&proxy, "proxy_upstream_connects_total");
+    let before = received();
+    for _ in 0..20 {
+        let mut visitor = connect(&proxy);
+        let request = b"GET /small HTTP/1.1\r\nHost: app.test\r\n\r\n";
+        visitor.write_all(request).expect("sent");
+        let answer = read_message(&mut visitor).expect("an answer");
+        assert!(text(&answer).contains("xxxxx"), "{}", text(&answer));
+        thread::sleep(std::time::Duration::from_millis(50));
+    }
+    assert_eq!(received(), before, "another connection was opened");
+    assert!(accepted.load(SeqCst) <= 4);
 }

@@ -161,6 +161,11 @@ async fn begin(worker: &Rc<Worker>, visit: Visit, service: Arc<Service>) -> Opti
         visit.refuse(&DENIED).await;
         return None;
     }
+    if service.down.load(Relaxed) {
+        metrics.services_unfit_total.add_one();
+        visit.refuse(&UNFIT).await;
+        return None;
+    }
     let Some(place) = service.session.account.enter() else {
         metrics.limit_streams_total.add_one();
         visit.refuse(&OVERLOADED).await;
@@ -362,6 +367,12 @@ const DENIED: Answer<'static> = Answer {
     reason: "Forbidden",
     text: "This service does not accept visitors from your address.",
     retry_after: None,
+};
+const UNFIT: Answer<'static> = Answer {
+    status: 503,
+    reason: "Service Unavailable",
+    text: "The service fails the checks of its client. Try again soon.",
+    retry_after: Some(5),
 };
 const OVERLOADED: Answer<'static> = Answer {
     status: 503,

@@ -143,6 +143,7 @@ async fn admit(
         } else {
             BindingPolicy::Optional
         },
+        features: tunnel::Features::HTTP_RULES,
         ..ServerConfig::default()
     };
     let machine = ServerHandshake::new(config, Nonce(rand::random()), binding);

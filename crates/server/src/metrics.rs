@@ -144,6 +144,8 @@ metrics! {
         no_route_total: Counter,
         /// Visitors whose client was away.
         client_away_total: Counter,
+        /// Visitors whose service fails its client's checks.
+        services_unfit_total: Counter,
         /// Visitors that the service's address rules refused.
         denied_total: Counter,
         /// Streams ended for having been silent too long.

@@ -25,9 +25,11 @@ use crate::{
 };
 
 mod arrivals;
+mod fitness;
 mod grant;
 
 use arrivals::Arrivals;
+use fitness::apart;
 
 /// What the registry needs to know of the configuration.
 pub(crate) struct Rules {
@@ -290,18 +292,20 @@ impl Registry {
     pub(crate) fn declare(
         &self,
         session: &Arc<Session>,
-        wanted: &[ServiceDecl],
+        declared: &[ServiceDecl],
     ) -> Vec<ServiceResult> {
         let mut inner = self.lock();
         let Some(held) = inner.sessions.get(&session.id) else {
             return Vec::new();
         };
+        let (wanted, down) = apart(declared);
         if let Some((before, answers)) = &held.granted
-            && before == wanted
+            && *before == wanted
         {
+            held.tell_fitness(&down);
             return answers.clone();
         }
-        let kept = inner.keep(session, wanted);
+        let kept = inner.keep(session, &wanted);
         let results: Vec<ServiceResult> = wanted
             .iter()
             .map(|declared| ServiceResult {
@@ -313,9 +317,10 @@ impl Registry {
             })
             .collect();
         if let Some(held) = inner.sessions.get_mut(&session.id) {
+            held.tell_fitness(&down);
             held.declared = true;
             let all = results.iter().all(|result| result.result.is_ok());
-            held.granted = all.then(|| (wanted.to_vec(), results.clone()));
+            held.granted = all.then(|| (wanted, results.clone()));
         }
         // Before the table is there: who is told of the table finds that nothing else is to be waited for.
         self.arrivals.has_come(&session.account.id);

@@ -57,7 +57,7 @@ impl Clone for Route {
 }
 
 impl Route {
-    /// The next service in turn, one whose client is connected if there is any.
+    /// The next service in turn: one that is fit if there is any, else one whose client is connected.
     pub(crate) fn pick(&self) -> Option<&Arc<Service>> {
         let first = if self.services.len() > 1 {
             self.turn.fetch_add(1, Relaxed)
@@ -76,7 +76,8 @@ impl Route {
         let n = self.services.len();
         let in_turn = || (0..n).map(|step| &self.services[(first.wrapping_add(step)) % n]);
         in_turn()
-            .find(|service| service.session.link_count() > 0)
+            .find(|service| service.is_fit())
+            .or_else(|| in_turn().find(|service| service.session.link_count() > 0))
             .or_else(|| in_turn().next())
     }
 }

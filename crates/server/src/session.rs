@@ -272,6 +272,10 @@ impl LinkPlace<'_> {
 pub(crate) struct Service {
     pub(crate) session: Arc<Session>,
     pub(crate) declared: ServiceDecl,
+    /// What is done to its requests in HTTP mode.
+    pub(crate) rules: Option<Arc<proxy::ServiceRules>>,
+    /// Its client says that it fails its checks. Of `declared` this is no part: it comes and goes.
+    pub(crate) down: AtomicBool,
     /// The service's own limits, before the account's.
     pub(crate) upload: Option<Arc<Pacer>>,
     pub(crate) download: Option<Arc<Pacer>>,
@@ -282,6 +286,11 @@ pub(crate) struct Service {
 }
 
 impl Service {
+    /// Its client has a link, and has not said that its checks fail.
+    pub(crate) fn is_fit(&self) -> bool {
+        !self.down.load(Relaxed) && self.session.link_count() > 0
+    }
+
     /// Whether the visitor may come: `deny` goes before `allow`; no `allow` allows all.
     pub(crate) fn admits(&self, visitor: IpAddr) -> bool {
         let visitor = visitor.to_canonical();

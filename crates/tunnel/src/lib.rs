@@ -54,9 +54,10 @@ mod tlv;
 
 pub use auth::{ChannelBinding, Key, Nonce, Proof, Secret, TranscriptHash};
 pub use control::{
-    Assembler, BadService, Cidr, ControlMessage, Drain, Endpoint, Goodbye, GoodbyeCode, Granted,
-    HostName, HostPrefix, HttpMode, MAX_CIDRS, MAX_CIDRS_PER_SET, MAX_CONTROL, MAX_ENDPOINTS,
-    MAX_HTTP_HOST, MAX_PART, MAX_SERVICES, Notice, NoticeLevel, Refusal, RefusalCode, Role,
+    Assembler, AuthRules, BadService, Cidr, ControlMessage, Drain, Endpoint, FieldRules, Goodbye,
+    GoodbyeCode, Granted, HostName, HostPrefix, HttpMode, HttpRules, MAX_CIDRS, MAX_CIDRS_PER_SET,
+    MAX_CONTROL, MAX_ENDPOINTS, MAX_HTTP_HOST, MAX_PART, MAX_RULE_FIELDS, MAX_RULE_USERS,
+    MAX_RULES, MAX_RULES_PER_SET, MAX_SERVICES, Notice, NoticeLevel, Refusal, RefusalCode, Role,
     ServiceDecl, ServiceKind, ServiceResult, Services, ServicesAnswer, SetError, SetItem,
 };
 pub use error::{AuthFailure, DecodeError, Fault, HandshakeError, InvalidValue};

@@ -34,8 +34,26 @@ fn full_service(id: u16) -> ServiceDecl {
         http: Some(HttpMode {
             behind: 7,
             one_visitor: true,
+            http2: true,
             host: Some("localhost:3000".into()),
         }),
+        rules: HttpRules {
+            request: FieldRules {
+                set: vec![("x-a".into(), "{clientIp}: a".into())],
+                add: vec![("x-b".into(), "".into())],
+                remove: vec!["cookie".into()],
+            },
+            response: FieldRules {
+                remove: vec!["server".into(), "x-powered-by".into()],
+                ..FieldRules::default()
+            },
+            auth: Some(AuthRules {
+                realm: "private".into(),
+                users: vec![("ann".into(), "$2y$05$hash".into())],
+                user_header: Some("x-user".into()),
+            }),
+        },
+        down: true,
         ..ServiceDecl::new(ServiceId(id), ServiceKind::Http)
     }
 }
@@ -70,10 +88,82 @@ fn arbitrary_service(rng: &mut Rng, id: u16) -> ServiceDecl {
         http: (rng.below(2) == 0).then(|| HttpMode {
             behind: rng.next() as u32,
             one_visitor: rng.below(2) == 0,
+            http2: rng.below(2) == 0,
             host: (rng.below(2) == 0).then(|| "h".repeat(1 + rng.below(270)).into()),
         }),
+        rules: arbitrary_rules(rng),
+        down: rng.below(2) == 0,
         ..ServiceDecl::new(ServiceId(id), ServiceKind::from(rng.next() as u8))
     }
+}
+
+fn arbitrary_rules(rng: &mut Rng) -> HttpRules {
+    let pairs = |rng: &mut Rng, most: usize| -> Vec<(Box<str>, Box<str>)> {
+        let pair = |n| (format!("n{n}").into(), ":v".repeat(n % 7).into());
+        (0..rng.below(most)).map(pair).collect()
+    };
+    let fields = |rng: &mut Rng| FieldRules {
+        set: pairs(rng, 5),
+        add: pairs(rng, 5),
+        remove: (0..rng.below(5)).map(|n| format!("r{n}").into()).collect(),
+    };
+    let users = pairs(rng, 20);
+    HttpRules {
+        request: fields(rng),
+        response: fields(rng),
+        auth: (!users.is_empty()).then(|| AuthRules {
+            realm: "r".repeat(rng.below(64)).into(),
+            users,
+            user_header: (rng.below(2) == 0).then(|| "x-user".into()),
+        }),
+    }
+}
+
+#[test]
+fn rules_over_their_bounds_are_neither_sent_nor_read() {
+    let with = |rules: HttpRules| ServiceDecl {
+        rules,
+        ..ServiceDecl::new(ServiceId(1), ServiceKind::Http)
+    };
+    let set = |set| HttpRules {
+        request: FieldRules {
+            set,
+            ..FieldRules::default()
+        },
+        ..HttpRules::default()
+    };
+    let refused = |rules| Services::parts(1, vec![with(rules)]).is_err();
+    assert!(!refused(set(vec![("x".into(), "y".repeat(8000).into())])));
+    assert!(refused(set(vec![("x".into(), "y".repeat(8192).into())])));
+    assert!(refused(set(vec![("x".into(), "y".into()); 65])));
+    // Its end would be taken for a part of the value.
+    assert!(refused(set(vec![("x:y".into(), "z".into())])));
+    let nobody = AuthRules {
+        realm: "gt".into(),
+        ..AuthRules::default()
+    };
+    assert!(refused(HttpRules {
+        auth: Some(nobody),
+        ..HttpRules::default()
+    }));
+    // All services of a session together.
+    let long = set(vec![("x".into(), "y".repeat(8000).into())]);
+    let many = |count: u16| -> Vec<ServiceDecl> {
+        let one = |id| ServiceDecl {
+            rules: long.clone(),
+            ..ServiceDecl::new(ServiceId(id), ServiceKind::Http)
+        };
+        (1..=count).map(one).collect()
+    };
+    assert!(Services::parts(1, many(32)).is_ok());
+    assert!(Services::parts(1, many(33)).is_err());
+    let mut arriving = Assembler::<ServiceDecl>::default();
+    let part = Services {
+        generation: 1,
+        more: false,
+        services: many(33),
+    };
+    assert_eq!(arriving.push(part), Err(SetError::TooManyRules));
 }
 
 #[test]
@@ -188,6 +278,13 @@ fn the_longest_answers_and_services_fit_a_part() {
     let service = ServiceDecl {
         allow: vec![range; MAX_CIDRS],
         deny: vec![range; MAX_CIDRS],
+        rules: HttpRules {
+            request: FieldRules {
+                set: vec![("x".into(), "y".repeat(MAX_RULES - 5).into())],
+                ..FieldRules::default()
+            },
+            ..HttpRules::default()
+        },
         ..full_service(1)
     };
     let [message] = &Services::parts(1, vec![service]).unwrap()[..] else {

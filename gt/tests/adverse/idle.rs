@@ -16,6 +16,16 @@ use crate::process::{descriptors, raise_files, wait_descriptors};
 /// are on one link.
 #[test]
 fn ten_thousand_idle_visitors_cost_less_than_4_kib_each() {
+    idle_visitors_cost_little("stream", 10_000);
+}
+
+/// In HTTP mode they hold no stream between two requests.
+#[test]
+fn ten_thousand_idle_visitors_in_http_mode_cost_less_than_4_kib_each() {
+    idle_visitors_cost_little("http", 10_000);
+}
+
+fn idle_visitors_cost_little(mode: &str, most: usize) {
     let origin = idle_origin();
     let server = ServerSpec::new()
         .user("web")
@@ -24,14 +34,14 @@ fn ten_thousand_idle_visitors_cost_less_than_4_kib_each() {
         .start();
     let client = server
         .client(Transport::Tcp, "web")
-        .service(format!("http://{origin}"), "")
+        .service(format!("http://{origin}"), &format!("mode: {mode}"))
         .start_up();
     // This process holds both the visitors and what the service accepted.
     let files = raise_files(&server.process, 2 * 10_000 + SPARE)
         .min(raise_files(&client.process, 2 * 10_000 + SPARE));
     let visitors = usize::try_from((files - SPARE) / 2)
         .expect("fits")
-        .min(10_000);
+        .min(most);
     // What the first visitors cost is not theirs: buffers of the worker, the allocator's arenas.
     let mut all: Vec<TcpStream> = (0..WARM).map(|_| idle_visitor(&server)).collect();
     let (before, client_before) = (server.process.rss_kib(), client.process.rss_kib());

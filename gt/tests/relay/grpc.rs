@@ -22,7 +22,7 @@ fn runtime() -> tokio::runtime::Runtime {
 }
 
 /// A service that echoes each message of a call at once and ends the call with trailers; it serves until the test process ends.
-fn echo() -> SocketAddr {
+pub(super) fn echo() -> SocketAddr {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     listener.set_nonblocking(true).expect("not blocking");
     let address = listener.local_addr().expect("its address");
@@ -139,8 +139,13 @@ fn calls_stream_both_ways_at_once(transport: Transport) {
         .client(transport, "web")
         .service(format!("http://{service}"), "")
         .start_up();
-    let visited = runtime()
-        .block_on(async { tokio::time::timeout(e2e::patience(), visit(server.http())).await });
+    visit_in_time(server.http());
+}
+
+/// Calls through `address`, all of which must succeed.
+pub(super) fn visit_in_time(address: SocketAddr) {
+    let visited =
+        runtime().block_on(async { tokio::time::timeout(e2e::patience(), visit(address)).await });
     visited.expect("in time").expect("no failure");
 }
 

@@ -5,12 +5,14 @@
 mod auth;
 mod grpc;
 mod http;
+mod http_mode;
 mod limits;
 mod lossy;
 mod moving;
 mod names;
 mod ports;
 mod requests;
+mod rules;
 mod section;
 mod speed;
 mod streams;

@@ -45,8 +45,6 @@ struct Mode {
     name: &'static str,
     options: &'static [&'static str],
     target: &'static str,
-    /// Of the connections, one in so many.
-    part: u32,
     /// Whether its connections last.
     lasts: bool,
 }
@@ -56,24 +54,20 @@ const MODES: [Mode; 4] = [
         name: "slow heads",
         options: &["-H", "-i", "1", "-x", "24"],
         target: "/small",
-        part: 1,
         lasts: true,
     },
     Mode {
         name: "slow bodies",
         options: &["-B", "-i", "3", "-x", "10", "-s", "8192"],
         target: "/small",
-        part: 1,
         lasts: true,
     },
-    // Fewer: the kernel's buffers take megabytes for each, whose copying is what others would wait for.
     Mode {
         name: "slow reading",
         options: &[
             "-X", "-w", "256", "-y", "512", "-n", "5", "-z", "1", "-k", "3",
         ],
         target: "/large",
-        part: 4,
         lasts: true,
     },
     // Of the proxy's own files, which know ranges.
@@ -81,7 +75,6 @@ const MODES: [Mode; 4] = [
         name: "ranges",
         options: &["-R", "-a", "1", "-b", "1000"],
         target: "/files/large",
-        part: 1,
         lasts: false,
     },
 ];
@@ -116,9 +109,9 @@ fn attack(size: &Size) {
             .args(mode.options)
             .args([
                 "-c",
-                &(size.connections / mode.part).to_string(),
+                &size.connections.to_string(),
                 "-r",
-                &(size.rate / mode.part).to_string(),
+                &size.rate.to_string(),
                 "-l",
                 &size.seconds.to_string(),
             ])

@@ -20,8 +20,10 @@ pub(crate) fn check_client(
     let log = check.log(options);
     let kcp = check.kcp(options);
     let bbr = options.boolean("bbr", &mut check.findings);
+    let cert_file = check.path(options, "remoteCert");
     let trust = Trust {
-        cert_file: check.path(options, "remoteCert"),
+        content: check.content(&cert_file),
+        cert_file,
         insecure: options
             .boolean("remoteCertInsecure", &mut check.findings)
             .unwrap_or(false),

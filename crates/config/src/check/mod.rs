@@ -5,6 +5,7 @@
 mod client;
 mod limits;
 mod proxy;
+mod requests;
 mod server;
 mod services;
 mod users;
@@ -18,7 +19,8 @@ use std::path::PathBuf;
 
 use crate::{
     checked::{
-        ApiListener, Certificate, HostName, Kcp, Log, LogFormat, LogLevel, NameError, Secret,
+        ApiListener, Certificate, Content, HostName, Kcp, Log, LogFormat, LogLevel, NameError,
+        Secret,
     },
     load::Surroundings,
     problem::{Findings, Problem},
@@ -71,6 +73,16 @@ impl Check<'_> {
         } else {
             Some(section.place_of(name).resolve(&text))
         }
+    }
+
+    /// What files hold now.
+    fn content<'p>(&self, paths: impl IntoIterator<Item = &'p PathBuf>) -> Content {
+        let texts: Vec<String> = paths
+            .into_iter()
+            .map(|path| self.surroundings.read(path).map(|file| file.text))
+            .map(Result::unwrap_or_default)
+            .collect();
+        Content::of(texts.iter().map(String::as_str))
     }
 
     /// A certificate and its key, which are given together or not at all.
@@ -173,6 +185,11 @@ impl Check<'_> {
             hosts: options.all("apiHosts", &mut self.findings, |text| {
                 Ok(HostName::new(text)?)
             }),
+            content: self.content(
+                certificate
+                    .iter()
+                    .flat_map(|pair| [&pair.cert_file, &pair.key_file]),
+            ),
             certificate,
             addr: addr?,
         };

@@ -49,6 +49,7 @@ impl Check<'_> {
             self.default_prefix(&drafts, id);
         }
         self.conflicts(&drafts, id);
+        self.bounded_together(drafts.iter().map(|draft| &draft.service), client);
         drafts
     }
 
@@ -148,8 +149,9 @@ impl Check<'_> {
         service.deny = section.all("deny", findings, value::network);
         service.bandwidth = section.speed("bandwidth", findings).unwrap_or(None);
         service.load_balance = load_balance;
-        service.http_mode = section.choice("mode", findings) == Some("http");
+        self.requests(&section, &mut service);
         service.local_cert = self.local_cert(&section);
+        service.local_cert_content = self.content(&service.local_cert);
         local?;
         let sound = self.findings.problems() == before;
         self.fitting(&section, &mut service, sound);
@@ -189,6 +191,8 @@ impl Check<'_> {
                 .problem(problem.help("write `remoteUDPRandom: true` for any free port"));
         }
         let without_meaning: &[(&'static str, bool)] = &[
+            ("headers", tcp || udp),
+            ("protocol", service.http2 && (tcp || udp)),
             ("hostPrefix", tcp || udp),
             ("host", tcp || udp),
             ("remoteTCPPort", udp),
@@ -212,6 +216,7 @@ impl Check<'_> {
                 self.findings.warn(Some(section.place_of(option)), text);
             }
         }
+        self.requests_fit(section, service);
         if tcp || udp {
             service.http_mode = false;
             (service.host_prefix, service.host) = (None, None);
@@ -259,7 +264,7 @@ impl Check<'_> {
         for draft in drafts {
             let service = &draft.service;
             // HTTP is told apart from passed-through TLS, so these two may share a name.
-            let kind = if matches!(service.local, Local::Https { .. }) {
+            let kind = if matches!(service.local, Local::Https { .. }) && !service.has_rules() {
                 "TLS"
             } else {
                 "HTTP"

@@ -10,7 +10,8 @@ use std::{
 use ipnet::IpNet;
 use url::Url;
 
-use super::{ApiListener, HostName, HostPrefix, Id, Kcp, Log, Secret, Warning};
+use super::{ApiListener, CheckKind, Content, HostName, HostPrefix, Id, Kcp, Log, Secret, Warning};
+use route::{ActiveCheckSpec, PasswordHash};
 
 /// Everything a client is told by its user.
 #[derive(Debug, Clone)]
@@ -155,6 +156,8 @@ impl Scheme {
 pub struct Trust {
     /// Believe only what this PEM file holds or has signed (`remoteCert`); `None` = the Mozilla roots.
     pub cert_file: Option<PathBuf>,
+    /// What that file held.
+    pub content: Content,
     /// Believe any certificate (`remoteCertInsecure`); the secret still proves the server.
     pub insecure: bool,
 }
@@ -176,6 +179,8 @@ pub struct Service {
     pub use_local_as_http_host: bool,
     /// Believe only what this PEM file holds or has signed when dialling an `https://` service; `None` = the Mozilla roots.
     pub local_cert: Option<PathBuf>,
+    /// What that file held.
+    pub local_cert_content: Content,
     /// The TCP port it wants on the server.
     pub remote_tcp_port: Option<u16>,
     /// Any free TCP port will do, where `remote_tcp_port` is not given or not free.
@@ -196,6 +201,70 @@ pub struct Service {
     pub load_balance: Option<String>,
     /// The server parses the requests of visitors that come by host (`mode: http`); else bytes are copied.
     pub http_mode: bool,
+    /// It speaks HTTP/2 without TLS (`protocol: h2c`); HTTP mode.
+    pub http2: bool,
+    /// Changes to the fields of requests, by the server; HTTP mode.
+    pub request_headers: FieldChanges,
+    /// Changes to the fields of answers, by the server; HTTP mode.
+    pub response_headers: FieldChanges,
+    /// The server asks visitors for a name and a password; HTTP mode.
+    pub basic_auth: Option<VisitorAuth>,
+    /// How the client finds out whether the service is fit.
+    pub health: Option<HealthCheck>,
+}
+
+/// Changes to header fields as they were written; each was looked at.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct FieldChanges {
+    /// In place of those of the same name.
+    pub set: Vec<(String, String)>,
+    /// Besides those of the same name.
+    pub add: Vec<(String, String)>,
+    /// Left out.
+    pub remove: Vec<String>,
+}
+
+impl FieldChanges {
+    /// Nothing is to be changed.
+    pub fn is_empty(&self) -> bool {
+        self.set.is_empty() && self.add.is_empty() && self.remove.is_empty()
+    }
+
+    /// Bytes of all names and values, with four for each.
+    pub(crate) fn length(&self) -> usize {
+        let pairs = self.set.iter().chain(&self.add);
+        pairs
+            .map(|(name, value)| name.len() + value.len() + 4)
+            .chain(self.remove.iter().map(|name| name.len() + 4))
+            .sum()
+    }
+}
+
+/// Names and passwords of visitors.
+#[derive(Debug, Clone)]
+pub struct VisitorAuth {
+    /// What browsers show.
+    pub realm: String,
+    /// At least one.
+    pub users: Vec<(String, PasswordHash)>,
+    /// The field in which the service is told the user's name.
+    pub user_header: Option<String>,
+}
+
+impl PartialEq for VisitorAuth {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.realm, &self.users, &self.user_header)
+            == (&other.realm, &other.users, &other.user_header)
+    }
+}
+
+/// How a client checks a service.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HealthCheck {
+    /// How often, and what counts.
+    pub spec: ActiveCheckSpec,
+    /// What is asked.
+    pub kind: CheckKind,
 }
 
 impl Service {
@@ -209,6 +278,7 @@ impl Service {
             local_timeout: Some(Duration::from_secs(120)),
             use_local_as_http_host: false,
             local_cert: None,
+            local_cert_content: Content::default(),
             remote_tcp_port: None,
             remote_tcp_random: false,
             remote_udp_port: None,
@@ -219,7 +289,19 @@ impl Service {
             bandwidth: None,
             load_balance: None,
             http_mode: false,
+            http2: false,
+            request_headers: FieldChanges::default(),
+            response_headers: FieldChanges::default(),
+            basic_auth: None,
+            health: None,
         }
+    }
+
+    /// The server does something to its requests, so that no visitor may reach it in another way.
+    pub fn has_rules(&self) -> bool {
+        self.basic_auth.is_some()
+            || !self.request_headers.is_empty()
+            || !self.response_headers.is_empty()
     }
 }
 

@@ -1,6 +1,10 @@
 //! What server and client configurations share: logging and warnings.
 
-use std::{fmt, path::PathBuf};
+use std::{
+    fmt,
+    hash::{DefaultHasher, Hasher},
+    path::PathBuf,
+};
 
 /// Where the log goes and how much of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -106,5 +110,23 @@ impl Default for Kcp {
             fec: "auto",
             mtu: 1350,
         }
+    }
+}
+
+/// Stands for what files held when the configuration was read, so that a reload notices other content under the same name. Nobody gains
+/// from two contents with one number: whoever can write the files is believed anyway.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Content(u64);
+
+impl Content {
+    /// Of texts in this order; a file that cannot be read is an empty text.
+    pub(crate) fn of<'t>(texts: impl IntoIterator<Item = &'t str>) -> Self {
+        let mut hasher = DefaultHasher::new();
+        for text in texts {
+            hasher.write(text.as_bytes());
+            // No two lists give one stream of bytes: UTF-8 has no such byte.
+            hasher.write_u8(0xFF);
+        }
+        Self(hasher.finish())
     }
 }

@@ -7,8 +7,11 @@ mod names;
 mod proxy;
 mod server;
 
-pub use client::{Client, Local, Page, ProxyProtocol, Remote, Scheme, Service, Trust};
-pub use common::{Kcp, Log, LogFormat, LogLevel, Warning};
+pub use client::{
+    Client, FieldChanges, HealthCheck, Local, Page, ProxyProtocol, Remote, Scheme, Service, Trust,
+    VisitorAuth,
+};
+pub use common::{Content, Kcp, Log, LogFormat, LogLevel, Warning};
 pub use names::{HostName, HostPrefix, Id, NameError, Secret};
 pub use proxy::{
     AccessLog, AccessLogFormat, CheckKind, KeepAlive, ListenerProtocol, ListenerTls, Proxy,

@@ -7,7 +7,7 @@ use route::{
     ServerSpec, StreamRoutes, Timeouts,
 };
 
-use super::{ApiListener, Certificate, Log, ProxyProtocol, Secret, TlsVersion, Warning};
+use super::{ApiListener, Certificate, Content, Log, ProxyProtocol, Secret, TlsVersion, Warning};
 
 /// Everything a `gt proxy` is told by its user.
 #[derive(Debug, Clone)]
@@ -129,6 +129,8 @@ pub struct ListenerTls {
     pub min_version: TlsVersion,
     /// Authorities of visitors' certificates, PEM; `None` = none is asked for.
     pub client_ca: Option<PathBuf>,
+    /// What all these files held.
+    pub content: Content,
     /// Visitors without a certificate may come too.
     pub client_cert_optional: bool,
 }

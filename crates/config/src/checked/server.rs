@@ -12,7 +12,7 @@ use std::{
 use regex::Regex;
 use url::Url;
 
-use super::{HostName, HostPrefix, Id, Kcp, Log, Secret, Warning};
+use super::{Content, HostName, HostPrefix, Id, Kcp, Log, Secret, Warning};
 
 /// Everything a server is told by its user.
 #[derive(Debug, Clone)]
@@ -108,6 +108,8 @@ pub struct ApiListener {
     pub addr: SocketAddr,
     /// TLS for it (`apiCertFile`, `apiKeyFile`).
     pub certificate: Option<Certificate>,
+    /// What its files held.
+    pub content: Content,
     /// What whoever asks must know (`apiPassword`); `None` = nothing.
     pub password: Option<Secret>,
     /// Names it answers to, besides those of this machine's loopback interface and IP addresses (`apiHosts`).
@@ -121,6 +123,7 @@ impl ApiListener {
         Self {
             addr,
             certificate: None,
+            content: Content::default(),
             password: None,
             hosts: Vec::new(),
         }

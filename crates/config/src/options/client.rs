@@ -242,10 +242,50 @@ pub static SERVICE: Table = Table {
             "mode",
             Kind::Choice(&["stream", "http"]),
             "stream",
-            "http: the server parses the requests of visitors that come by host; stream copies bytes.",
+            "http: the server looks at each request of visitors by host, the default where an option needs it; stream copies bytes.",
         ),
-        not_yet("headers", "Headers to set, add and remove."),
-        not_yet("basicAuth", "User names and passwords of visitors."),
-        not_yet("healthCheck", "Checks of the local service."),
+        opt(
+            "protocol",
+            Kind::Choice(&["http1", "h2c"]),
+            "http1",
+            "For mode http: what the service speaks; h2c is HTTP/2 without TLS.",
+        ),
+        opt(
+            "headers",
+            Kind::Section(&HEADERS),
+            "",
+            "For mode http: changes to header fields.",
+        ),
+        opt(
+            "basicAuth",
+            Kind::Section(&BASIC_AUTH),
+            "",
+            "For mode http: ask visitors for a name and a password.",
+        ),
+        opt(
+            "healthCheck",
+            Kind::Section(&HEALTH),
+            "",
+            "Check the service; while it fails, visitors go elsewhere or are told; {} is enough for TCP checks.",
+        ),
+    ],
+};
+
+/// `headers` of a service.
+pub static HEADERS: Table = Table {
+    name: "headers",
+    options: &[
+        opt(
+            "request",
+            Kind::Section(&EDITS),
+            "",
+            "Changes to the request's fields.",
+        ),
+        opt(
+            "response",
+            Kind::Section(&EDITS),
+            "",
+            "Changes to the response's fields.",
+        ),
     ],
 };

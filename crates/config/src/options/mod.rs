@@ -9,7 +9,7 @@ mod route;
 mod server;
 mod upstream;
 
-pub use client::{CLIENT, CLIENT_OPTIONS, SERVICE};
+pub use client::{CLIENT, CLIENT_OPTIONS, HEADERS, SERVICE};
 pub use proxy::{ACCESS_LOG, APP, BACKEND, LISTENER, PROXY, PROXY_FILE, PROXY_OPTIONS};
 pub use route::{
     BASIC_AUTH, COMPRESS, EDITS, FILES, LIMITS, RATE_LIMIT, REDIRECT, RESPOND, REWRITE, ROUTE,
@@ -152,8 +152,6 @@ pub enum Status {
     Built,
     /// The name is accepted so that files of other versions load; a warning says that it does nothing.
     Ignored,
-    /// It does not, and without it the service would not be what its author wants: an error.
-    NotYet,
 }
 
 const fn opt(name: &'static str, kind: Kind, default: &'static str, help: &'static str) -> Opt {
@@ -185,17 +183,6 @@ const fn ignored(name: &'static str, help: &'static str) -> Opt {
         list: false,
         default: "",
         status: Status::Ignored,
-        help,
-    }
-}
-
-const fn not_yet(name: &'static str, help: &'static str) -> Opt {
-    Opt {
-        name,
-        kind: Kind::Any,
-        list: false,
-        default: "",
-        status: Status::NotYet,
         help,
     }
 }

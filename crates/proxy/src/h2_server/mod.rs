@@ -12,6 +12,6 @@ mod stream;
 mod translate;
 
 pub(crate) use self::{
-    pool::{Pool, Room},
+    pool::{Below, Pool, Room},
     stream::ServerStream,
 };

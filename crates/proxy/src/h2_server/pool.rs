@@ -8,8 +8,12 @@ use std::{
 };
 
 use ::h2::client::{Builder, SendRequest};
+use ::tunnel::ResetReason;
 use bytes::Bytes;
-use tokio::sync::Notify;
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    sync::Notify,
+};
 
 use super::ServerStream;
 use crate::site::KeepAlive;
@@ -46,12 +50,20 @@ impl Drop for Opening {
     }
 }
 
+/// What is known of the stream below a connection.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Below {
+    /// TLS lies there.
+    pub(crate) secure: bool,
+    /// Why a relayed service's client gave it up, once it has.
+    pub(crate) refusal: Rc<Cell<Option<ResetReason>>>,
+}
+
 /// One connection.
 #[derive(Debug)]
 pub(super) struct Connection {
     send: SendRequest<Bytes>,
-    /// TLS lies below.
-    pub(super) secure: bool,
+    pub(super) below: Below,
     active: Cell<usize>,
     requests: Cell<u32>,
     /// It takes no more requests.
@@ -130,13 +142,16 @@ impl Pool {
     ///
     /// # Errors
     /// When the preface cannot be sent.
-    pub(crate) async fn start(
+    pub(crate) async fn start<S>(
         self: &Rc<Self>,
-        stream: net::Stream,
+        stream: S,
+        below: Below,
         keep: KeepAlive,
         now: Duration,
-    ) -> io::Result<ServerStream> {
-        let secure = stream.is_encrypted();
+    ) -> io::Result<ServerStream>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + 'static,
+    {
         let mut builder = Builder::new();
         builder
             .enable_push(false)
@@ -152,7 +167,7 @@ impl Pool {
             .map_err(io::Error::other)?;
         let connection = Rc::new(Connection {
             send,
-            secure,
+            below,
             active: Cell::new(0),
             requests: Cell::new(0),
             closed: Cell::new(false),
@@ -184,6 +199,11 @@ impl Pool {
         });
     }
 
+    /// It has no connection, and none is being opened.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.connections.borrow().is_empty() && self.opening.get() == 0
+    }
+
     /// Gives all of them up; requests under way end on theirs.
     pub(crate) fn clear(&self) {
         self.connections.borrow_mut().clear();
@@ -205,9 +225,10 @@ fn begin(connection: &Rc<Connection>, keep: KeepAlive, now: Duration) -> ServerS
 const CONNECTIONS: usize = 8;
 /// Requests of one connection at one time, if the server allows more.
 const STREAMS: usize = 250;
-/// What a server may send of one body, and of all, before visitors have read it.
-const STREAM_WINDOW: u32 = 256 << 10;
-const CONNECTION_WINDOW: u32 = 2 << 20;
+/// What a server may send of one body before its visitor has read it.
+const STREAM_WINDOW: u32 = 128 << 10;
+/// Of all bodies of a connection: all streams' together, because visitors who do not read would else stop those who do.
+const CONNECTION_WINDOW: u32 = STREAM_WINDOW * STREAMS as u32;
 /// What may wait for a server, per stream.
 const SEND_BUFFER: usize = 256 << 10;
 /// Of an answer.

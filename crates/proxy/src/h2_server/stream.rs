@@ -10,6 +10,7 @@ use ::h2::{
     Reason, RecvStream, SendStream,
     client::{ResponseFuture, SendRequest},
 };
+use ::tunnel::ResetReason;
 use bytes::{Buf, Bytes};
 use h1::{RequestBody, RequestHead};
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -75,6 +76,11 @@ impl ServerStream {
 
     pub(crate) fn requests_before(&self) -> u32 {
         self.before
+    }
+
+    /// Why the client of a relayed service gave up the stream that the connection is on.
+    pub(crate) fn refusal(&self) -> Option<ResetReason> {
+        self.place.connection().below.refusal.get()
     }
 
     /// The server has said that it has not looked at the request: it may be sent again, whatever it is (RFC 9113 §8.7).
@@ -202,7 +208,7 @@ impl ServerStream {
         let Some(request) = head.view(read) else {
             return Poll::Ready(Err(invalid()));
         };
-        let secure = self.place.connection().secure;
+        let secure = self.place.connection().below.secure;
         let translated = translate::request(&request, secure).ok_or_else(invalid)?;
         let (mut body, _) = h1::Visitor::new(&translate::UNLIMITED).begin(request);
         let _ = body.decoder();

@@ -4,7 +4,9 @@
 //! then pass through [`RelayStream`], which is a type and no trait object.
 
 mod bridge;
+mod http2;
 mod pool;
+mod rules;
 mod stream;
 #[cfg(test)]
 mod tests;
@@ -14,7 +16,11 @@ use std::{any::Any, fmt, future::Future, net::IpAddr, net::SocketAddr, pin::Pin,
 use tunnel::ResetReason;
 
 pub(crate) use self::pool::Pool;
-pub use self::{bridge::FarEnd, stream::RelayStream};
+pub use self::{
+    bridge::FarEnd,
+    rules::{BadRules, ServiceRules},
+    stream::RelayStream,
+};
 
 /// A future of one thread.
 pub type LocalFuture<T> = Pin<Box<dyn Future<Output = T>>>;
@@ -75,6 +81,12 @@ pub trait RelayService: fmt::Debug + Send + Sync + Any {
     fn leave(&self);
     /// A stream carries the requests of one visitor only.
     fn one_visitor(&self) -> bool;
+    /// It speaks HTTP/2: a stream carries the requests of many at one time.
+    fn speaks_http2(&self) -> bool;
+    /// It answers its client's checks, or has none.
+    fn is_fit(&self) -> bool;
+    /// What is done to its requests.
+    fn rules(&self) -> Option<&Arc<ServiceRules>>;
     /// What `Host` says instead of what the visitor asked for.
     fn host(&self) -> Option<&str>;
     /// Opens a stream. Waits a little for a client that is away; the wait is bounded.

@@ -275,7 +275,8 @@ impl Forward<'_> {
         told.ended_by = match end {
             TunnelEnd::Finished => EndedBy::Nobody,
             TunnelEnd::Idle => EndedBy::Proxy,
-            TunnelEnd::Broken => EndedBy::Upstream,
+            TunnelEnd::BrokenUp => EndedBy::Upstream,
+            TunnelEnd::BrokenDown => EndedBy::Visitor,
         };
         self.context.note(work, &told);
         match end {

@@ -1,5 +1,7 @@
 //! Whether a request may pass, and by which route: what is looked at before anything is done for it.
 
+use std::sync::Arc;
+
 use h1::Request;
 use route::{AuthDecision, RateDecision, Route, Scratch};
 
@@ -37,6 +39,11 @@ pub(super) async fn decide<'a>(
         let text = "This service does not accept visitors from your address.";
         return Err(Refusal::new(403, text));
     }
+    if let By::Service(relayed) = &by
+        && let Some(rules) = relayed.service.rules()
+    {
+        let _ = context.service.set(Arc::clone(rules));
+    }
     match check(context, route, request).await {
         Ok(user) => context.user = user,
         Err(refusal) => {
@@ -57,9 +64,9 @@ pub(super) async fn decide<'a>(
     Ok((route, by))
 }
 
-/// The route's own rules about who may pass; the user's name, where the route asks for one.
+/// The route's own rules about who may pass, and the service's; the user's name, where one of them asks for it.
 async fn check<'a>(
-    context: &Context<'_>,
+    context: &Context<'a>,
     route: &'a Route,
     request: Request<'_>,
 ) -> Result<Option<&'a str>, Refusal<'static>> {
@@ -78,7 +85,7 @@ async fn check<'a>(
             return Err(Refusal::too_many(retry_after));
         }
     }
-    let Some(auth) = &access.auth else {
+    let Some(auth) = context.auth() else {
         return Ok(None);
     };
     let now = worker.clock.coarse();

@@ -215,6 +215,10 @@ impl Forward<'_> {
         match &self.relayed {
             None => self.upstream.waiting_connection(server, now),
             Some(relayed) if relayed.service.one_visitor() => None,
+            Some(Relayed { service, tag }) if service.speaks_http2() => {
+                let place = self.context.worker.relayed.place(service, *tag, now);
+                place.map(Lease::http2)
+            }
             Some(relayed) => self
                 .context
                 .worker
@@ -229,7 +233,7 @@ impl Forward<'_> {
             None if self.upstream.server(server).send_proxy.is_none() => {
                 self.upstream.keep(server, lease, now);
             }
-            Some(Relayed { service, tag }) if !service.one_visitor() => {
+            Some(Relayed { service, tag }) if !service.one_visitor() && !lease.conn.is_http2() => {
                 let worker = self.context.worker;
                 if !worker.is_draining() {
                     worker.relayed.keep(service, *tag, lease, now);

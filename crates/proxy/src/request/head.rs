@@ -1,7 +1,7 @@
 //! Heads as the other side gets them: the request's for a server, the answer's for the visitor.
 
 use h1::{HeadWriter, Request, RequestLine, Responder, Response, Sent, Version, WriteError};
-use route::{AnswerView, BasicAuth, Compression, HostField, Values, VisitorView};
+use route::{AnswerView, BasicAuth, Compression, HeaderEdits, HostField, Values, VisitorView};
 
 use super::{FieldView, forward::Forward, own::add};
 use crate::{compress::Encoder, site::UpstreamServer, upstream::Picked};
@@ -37,7 +37,13 @@ impl<'h> Outgoing<'h> {
         let mut writer = upstream.send(&line, responder, out);
         let forwarding = &context.local.site.forwarding;
         let edits = &route.request_headers;
-        let auth = route.access.auth.as_ref();
+        let wishes = context.service().map(|rules| &rules.request);
+        // Both, so that nobody gives itself a name that only the other would have taken out.
+        let auths = [
+            route.access.auth.as_deref(),
+            context.service().and_then(|rules| rules.auth.as_ref()),
+        ];
+        let guarded = auths.iter().any(Option::is_some);
         let edited = !edits.is_empty();
         let certified = self.replaces_certificate();
         writer.copy(request.fields(), |field| {
@@ -46,8 +52,13 @@ impl<'h> Outgoing<'h> {
             let dropped = unfounded
                 || forwarding.replaces(field.name, &context.visitor)
                 || (edited && edits.removes(field.name))
+                || wishes.is_some_and(|wishes| wishes.removes(field.name))
                 || (certified && CERTIFICATE.iter().any(|name| reads_as(field.name, name)))
-                || auth.is_some_and(|auth| is_for_us(auth, field.name));
+                || (guarded
+                    && auths
+                        .iter()
+                        .flatten()
+                        .any(|auth| is_for_us(auth, field.name)));
             !dropped
         });
         let came = VisitorView {
@@ -57,10 +68,17 @@ impl<'h> Outgoing<'h> {
             headers: &fields,
         };
         forwarding.write(&came, &context.visitor, value, |name, value| {
-            add(&mut writer, name.as_bytes(), value);
+            let edited = edited && edits.removes(name.as_bytes())
+                || wishes.is_some_and(|wishes| wishes.removes(name.as_bytes()));
+            if !edited {
+                add(&mut writer, name.as_bytes(), value);
+            }
         });
         self.write_own(&mut writer);
-        for edit in edits.writes() {
+        // What the service wishes, where the route says nothing else.
+        let wishes = wishes.into_iter().flat_map(HeaderEdits::writes);
+        let wishes = wishes.filter(|edit| !edits.removes(edit.name.as_bytes()));
+        for edit in wishes.chain(edits.writes()) {
             value.clear();
             edit.value.write(&values(), value);
             add(&mut writer, edit.name.as_bytes(), value);
@@ -72,12 +90,14 @@ impl<'h> Outgoing<'h> {
     fn write_own<N>(&self, writer: &mut HeadWriter<'_, N>) {
         let Forward { context, route, .. } = *self.forward;
         let edits = &route.request_headers;
+        let wishes = context.service().map(|rules| &rules.request);
         let mut own = |name: &str, value: &[u8]| {
-            if !edits.removes(name.as_bytes()) {
+            let wished = wishes.is_some_and(|wishes| wishes.removes(name.as_bytes()));
+            if !wished && !edits.removes(name.as_bytes()) {
                 add(writer, name.as_bytes(), value);
             }
         };
-        let auth = route.access.auth.as_ref();
+        let auth = context.auth();
         if let (Some(header), Some(user)) = (auth.and_then(|auth| auth.user_header()), context.user)
         {
             own(header, user.as_bytes());
@@ -186,19 +206,23 @@ impl Incoming<'_> {
     pub(super) fn write<N>(self, mut writer: HeadWriter<'_, N>, value: &mut Vec<u8>) -> N {
         let Forward { context, route, .. } = *self.forward;
         let (answer, edits) = (self.answer, &route.response_headers);
+        let wishes = context.service().map(|rules| &rules.response);
         let edited = !edits.is_empty();
         let compressed = matches!(self.compression, Compression::With(_));
         writer.copy(answer.fields(), |field| {
             let dropped = (edited && edits.removes(field.name))
+                || wishes.is_some_and(|wishes| wishes.removes(field.name))
                 || (compressed && is_of_the_plain(field.name))
                 || (self.revalidated && field.name.eq_ignore_ascii_case(b"etag"));
             !dropped
         });
         self.write_compression(&mut writer, value);
-        if edited {
+        if edited || wishes.is_some() {
             let fields = FieldView(self.request.fields());
             let values = context.values(&self.request, &fields);
-            for edit in edits.writes() {
+            let wishes = wishes.into_iter().flat_map(HeaderEdits::writes);
+            let wishes = wishes.filter(|edit| !edits.removes(edit.name.as_bytes()));
+            for edit in wishes.chain(edits.writes()) {
                 value.clear();
                 edit.value.write(&values, value);
                 add(&mut writer, edit.name.as_bytes(), value);
@@ -212,15 +236,9 @@ impl Incoming<'_> {
             };
             add(&mut writer, b"Via", received);
         }
-        // RFC 7838 §3. What a server says of itself, or the configuration, is not overruled.
-        if let Some(port) = context.about.http3
-            && !edits.removes(b"alt-svc")
-            && answer.fields().values(b"alt-svc").next().is_none()
-        {
-            value.clear();
-            // Writing to a Vec does not fail.
-            let _ = std::io::Write::write_fmt(value, format_args!("h3=\":{port}\"; ma=86400"));
-            add(&mut writer, b"Alt-Svc", value);
+        // What a server says of itself is not overruled.
+        if answer.fields().values(b"alt-svc").next().is_none() {
+            context.add_alt_svc(&mut writer, value);
         }
         if !self.picked.sticky {
             write_cookie(&mut writer, self.picked, value);

@@ -16,14 +16,15 @@ mod note;
 mod own;
 mod relayed;
 
-use std::{rc::Rc, time::Duration};
+use std::{cell::OnceCell, rc::Rc, sync::Arc, time::Duration};
 
 use h1::{Fields, Request};
-use route::{Action, RequestView, Route, Values, Visitor, VisitorView};
+use route::{Action, BasicAuth, RequestView, Route, Values, Visitor, VisitorView};
 
 use crate::{
     answer::Turn,
     conn::Conn,
+    relay::ServiceRules,
     visitor::{About, Connection},
     work::Work,
     worker::{Local, Worker},
@@ -62,11 +63,24 @@ pub(crate) struct Context<'a> {
     pub(crate) route: Option<&'a Route>,
     /// It came as HTTP/2.
     pub(crate) http2: bool,
-    /// Whose password was right, where the route asks for one.
+    /// Whose password was right, where the route or the service asks for one.
     pub(crate) user: Option<&'a str>,
+    /// Of the relayed service, once it is found and if it has some.
+    service: &'a OnceCell<Arc<ServiceRules>>,
 }
 
-impl Context<'_> {
+impl<'a> Context<'a> {
+    /// What the relayed service asks to be done to its requests.
+    fn service(&self) -> Option<&'a ServiceRules> {
+        self.service.get().map(|rules| &**rules)
+    }
+
+    /// The password that a visitor has to give, and did where there is a user. The route's goes before the service's.
+    fn auth(&self) -> Option<&'a BasicAuth> {
+        let of_route = self.route.and_then(|route| route.access.auth.as_deref());
+        of_route.or_else(|| self.service()?.auth.as_ref())
+    }
+
     /// What placeholders of the configuration stand for.
     pub(crate) fn values<'v>(
         &self,
@@ -148,6 +162,7 @@ pub(crate) async fn serve(
     };
     let (body, responder) = visitor.begin(request);
     let mut turn = Turn { body, responder };
+    let service = OnceCell::new();
     let mut context = Context {
         worker,
         local: &local,
@@ -162,6 +177,7 @@ pub(crate) async fn serve(
         route: None,
         http2: matches!(connection.conn, Conn::H2(_)),
         user: None,
+        service: &service,
     };
     let decided = decide::decide(&mut context, request, &mut turn, scratch).await;
     if let Some(route) = context.route {

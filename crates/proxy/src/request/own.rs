@@ -124,12 +124,11 @@ impl Context<'_> {
             status: refusal.status,
             text: &refusal.text,
         };
-        let challenge = self
-            .route
-            .filter(|_| refusal.status == 401)
-            .and_then(|route| route.access.auth.as_ref())
-            .map(|auth| auth.challenge());
+        let asked = self.auth().filter(|_| refusal.status == 401);
+        let challenge = asked.map(|auth| auth.challenge());
+        let value = &mut work.value;
         answer.write(turn, &mut work.answer, |writer| {
+            self.add_alt_svc(writer, value);
             if let Some(challenge) = challenge {
                 add(writer, b"WWW-Authenticate", challenge.as_bytes());
             }
@@ -138,6 +137,20 @@ impl Context<'_> {
                 add(writer, b"Retry-After", seconds.to_string().as_bytes());
             }
         })
+    }
+
+    /// Tells a visitor where the same is to be had over HTTP/3 (RFC 7838 §3), unless the route's fields have the last word on that.
+    pub(crate) fn add_alt_svc<N>(&self, writer: &mut HeadWriter<'_, N>, value: &mut Vec<u8>) {
+        let Some(port) = self.about.http3 else {
+            return;
+        };
+        let edited = |route: &route::Route| route.response_headers.removes(b"alt-svc");
+        if !self.route.is_some_and(edited) {
+            value.clear();
+            // Writing to a Vec does not fail.
+            let _ = std::io::Write::write_fmt(value, format_args!("h3=\":{port}\"; ma=86400"));
+            add(writer, b"Alt-Svc", value);
+        }
     }
 
     /// Answers with a fixed response.
@@ -224,6 +237,7 @@ impl Context<'_> {
                     edit.value.write(&values, value);
                     add(writer, edit.name.as_bytes(), value);
                 }
+                self.add_alt_svc(writer, value);
                 Ok(())
             })
         };

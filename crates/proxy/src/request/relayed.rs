@@ -95,9 +95,17 @@ fn overloaded() -> Refusal<'static> {
     Refusal::unavailable(text).later(RETRY_AFTER)
 }
 
+fn unfit() -> Refusal<'static> {
+    let text = "The service fails the checks of its client. Try again soon.";
+    Refusal::unavailable(text).later(RETRY_AFTER)
+}
+
 impl Relayed {
     /// A place among the client's requests.
     pub(super) fn enter(&self) -> Result<Inside, Refusal<'static>> {
+        if !self.service.is_fit() {
+            return Err(unfit());
+        }
         Inside::enter(&self.service).ok_or_else(overloaded)
     }
 
@@ -113,6 +121,13 @@ impl Relayed {
             local: about.local,
             host,
         };
+        if self.service.speaks_http2() {
+            let Context { worker, .. } = forward.context;
+            let now = worker.clock.coarse();
+            let opened = worker.relayed.open(&self.service, self.tag, visit, now);
+            let opened = Box::pin(opened).await;
+            return opened.map(Lease::http2).map_err(NoConnection::Relay);
+        }
         let opened = Arc::clone(&self.service).open(visit).await;
         opened.map(Lease::relayed).map_err(NoConnection::Relay)
     }

@@ -51,7 +51,8 @@ pub(crate) fn request(block: &[u8], limits: Limits) -> Result<Request<()>, Unfit
         let path = pseudo.path.ok_or(Unfit::Malformed)?;
         // §4.3.1: not empty; `*` stands for no path, which only OPTIONS may ask about.
         let fits = path.starts_with(b"/") || (path == b"*" && method == Method::OPTIONS);
-        if !fits {
+        // A fragment, which is no part of it, would be cut off below in silence.
+        if !fits || path.contains(&b'#') {
             return Err(Unfit::Malformed);
         }
         parts.scheme = Some(Scheme::try_from(scheme.as_slice()).map_err(|_| Unfit::Malformed)?);

@@ -27,13 +27,16 @@ pub enum CredentialError {
     /// Something that begins as a hash and is none.
     #[error("is not a bcrypt hash ($2y$, cost 4 to 14); make one with: htpasswd -nB USER")]
     Hash,
+    /// Longer than what bcrypt looks at.
+    #[error("has more than 72 bytes, of which bcrypt looks at the first 72 only")]
+    Long,
     /// More than [`MAX_USERS`].
     #[error("are more than {MAX_USERS} users")]
     TooMany,
 }
 
 /// A password as it is kept.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 pub enum PasswordHash {
     /// `$2a$`, `$2b$`, `$2x$` or `$2y$`.
     Bcrypt(Arc<str>),
@@ -67,6 +70,40 @@ impl PasswordHash {
         Ok(Self::Plain(Arc::new(Zeroizing::new(text.to_owned()))))
     }
 }
+
+impl PasswordHash {
+    /// A bcrypt hash of the password, for those who may not know the password itself. Takes tens of milliseconds. The salt is made of `key`, a
+    /// secret, and `name`, another for each user, so that the same password has the same hash again.
+    ///
+    /// # Errors
+    /// [`CredentialError::Long`]: bcrypt does not look further than 72 bytes.
+    pub fn hashed(&self, key: &[u8], name: &str) -> Result<Arc<str>, CredentialError> {
+        match self {
+            Self::Bcrypt(hash) => Ok(Arc::clone(hash)),
+            Self::Plain(password) if password.len() > 72 => Err(CredentialError::Long),
+            Self::Plain(password) => {
+                let key = hmac::Key::new(hmac::HMAC_SHA256, key);
+                let tag = hmac::sign(&key, name.as_bytes());
+                let mut salt = [0; 16];
+                salt.copy_from_slice(&tag.as_ref()[..16]);
+                let parts = bcrypt::hash_with_salt(password.as_bytes(), OWN_COST, salt);
+                let parts = parts.map_err(|_| CredentialError::Password)?;
+                Ok(parts.format_for_version(bcrypt::Version::TwoB).into())
+            }
+        }
+    }
+
+    /// The power of two of its rounds; `None` for a password that is no hash.
+    pub fn cost(&self) -> Option<u32> {
+        match self {
+            Self::Bcrypt(hash) => hash.get(4..6)?.parse().ok(),
+            Self::Plain(_) => None,
+        }
+    }
+}
+
+/// Of hashes that are made here: about 60 ms of work.
+const OWN_COST: u32 = 10;
 
 impl std::fmt::Debug for PasswordHash {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

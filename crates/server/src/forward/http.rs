@@ -12,8 +12,8 @@ use std::{
 
 use link::Link;
 use proxy::{
-    FarEnd, Found, LocalFuture, NoStream, Page, Relay, RelayService, RelayStream, Tag, Visit,
-    Wanted,
+    FarEnd, Found, LocalFuture, NoStream, Page, Relay, RelayService, RelayStream, ServiceRules,
+    Tag, Visit, Wanted,
 };
 use sniff::host::Authority;
 use tokio::sync::oneshot;
@@ -119,6 +119,24 @@ impl RelayService for Service {
         // Of a service in stream mode nothing is known: its first visitor may be told to it.
         let http = self.declared.http.as_ref();
         http.is_none_or(|http| http.one_visitor)
+    }
+
+    fn speaks_http2(&self) -> bool {
+        let http = self.declared.http.as_ref();
+        // Where streams are told apart by visitor, they cannot be shared.
+        http.is_some_and(|http| http.http2 && !http.one_visitor)
+    }
+
+    fn is_fit(&self) -> bool {
+        let fit = !self.down.load(Relaxed);
+        if !fit && let Some(worker) = Worker::current() {
+            worker.server.metrics.services_unfit_total.add_one();
+        }
+        fit
+    }
+
+    fn rules(&self) -> Option<&Arc<ServiceRules>> {
+        self.rules.as_ref()
     }
 
     fn host(&self) -> Option<&str> {

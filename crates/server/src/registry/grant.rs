@@ -2,7 +2,10 @@
 
 use std::{
     net::SocketAddr,
-    sync::{Arc, OnceLock, atomic::AtomicU64},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, AtomicU64},
+    },
 };
 
 use config::HostPrefix;
@@ -25,7 +28,7 @@ impl Inner {
         declared: &ServiceDecl,
         registry: &Registry,
     ) -> Result<Granted, Refusal> {
-        let service = Arc::new(service(session, declared));
+        let service = Arc::new(service(session, declared)?);
         let mut granted = Granted {
             endpoints: Vec::new(),
             port: None,
@@ -262,7 +265,18 @@ fn names(account: &Account, declared: &ServiceDecl) -> Result<Vec<Name>, Refusal
     Ok(names)
 }
 
-fn service(session: &Arc<Session>, declared: &ServiceDecl) -> Service {
+fn service(session: &Arc<Session>, declared: &ServiceDecl) -> Result<Service, Refusal> {
+    let invalid = |message: &str| Refusal {
+        code: RefusalCode::Invalid,
+        message: Message::new(message),
+    };
+    let rules = proxy::ServiceRules::new(&declared.rules);
+    let rules = rules.map_err(|error| invalid(&error.to_string()))?;
+    if rules.is_some() && (declared.http.is_none() || declared.kind != ServiceKind::Http) {
+        return Err(invalid(
+            "rules for requests are for http services in HTTP mode only",
+        ));
+    }
     let account = &session.account;
     let pacer = |whole: &Option<Arc<Pacer>>| {
         declared
@@ -270,7 +284,7 @@ fn service(session: &Arc<Session>, declared: &ServiceDecl) -> Service {
             .map(|bandwidth| Arc::new(Pacer::new(bandwidth, whole.clone())))
             .or_else(|| whole.clone())
     };
-    Service {
+    Ok(Service {
         session: Arc::clone(session),
         upload: pacer(&account.upload),
         download: pacer(&account.download),
@@ -280,6 +294,8 @@ fn service(session: &Arc<Session>, declared: &ServiceDecl) -> Service {
         }),
         visitors_total: AtomicU64::new(0),
         endpoints: OnceLock::new(),
+        rules: rules.map(Arc::new),
+        down: AtomicBool::new(false),
         declared: declared.clone(),
-    }
+    })
 }

@@ -5,7 +5,8 @@ use std::collections::HashSet;
 use thiserror::Error;
 
 use super::{
-    MAX_CIDRS_PER_SET, MAX_SERVICES, ServiceDecl, ServiceResult, Services, ServicesAnswer,
+    MAX_CIDRS_PER_SET, MAX_RULES_PER_SET, MAX_SERVICES, ServiceDecl, ServiceResult, Services,
+    ServicesAnswer,
 };
 use crate::{ServiceId, error::DecodeError, tlv::FIELD_HEAD};
 
@@ -17,6 +18,12 @@ pub trait SetItem: sealed::Sealed {
     /// How many address ranges it has.
     #[doc(hidden)]
     fn cidrs(&self) -> usize {
+        0
+    }
+
+    /// How long its rules are in bytes.
+    #[doc(hidden)]
+    fn rules(&self) -> usize {
         0
     }
 
@@ -39,6 +46,9 @@ pub enum SetError {
     /// More address ranges than a session may have.
     #[error("more than {MAX_CIDRS_PER_SET} address ranges")]
     TooManyRanges,
+    /// Longer rules than a session may have.
+    #[error("more than {MAX_RULES_PER_SET} bytes of rules")]
+    TooManyRules,
     /// Two items of one id.
     #[error("service {0} comes twice")]
     DuplicateId(ServiceId),
@@ -62,6 +72,7 @@ pub struct Assembler<T> {
     items: Vec<T>,
     ids: HashSet<ServiceId>,
     cidrs: usize,
+    rules: usize,
 }
 
 impl<T> Default for Assembler<T> {
@@ -72,6 +83,7 @@ impl<T> Default for Assembler<T> {
             items: Vec::new(),
             ids: HashSet::new(),
             cidrs: 0,
+            rules: 0,
         }
     }
 }
@@ -149,6 +161,10 @@ impl<T: SetItem> Assembler<T> {
             if self.cidrs > MAX_CIDRS_PER_SET {
                 return Err(SetError::TooManyRanges);
             }
+            self.rules += item.rules();
+            if self.rules > MAX_RULES_PER_SET {
+                return Err(SetError::TooManyRules);
+            }
             if !self.ids.insert(item.id()) {
                 return Err(SetError::DuplicateId(item.id()));
             }
@@ -162,6 +178,7 @@ impl<T: SetItem> Assembler<T> {
         self.items = Vec::new();
         self.ids = HashSet::new();
         self.cidrs = 0;
+        self.rules = 0;
     }
 }
 
@@ -178,6 +195,9 @@ pub(super) fn parts<T: SetItem>(
     }
     if items.iter().map(SetItem::cidrs).sum::<usize>() > MAX_CIDRS_PER_SET {
         return Err(DecodeError::TooMany("address ranges"));
+    }
+    if items.iter().map(SetItem::rules).sum::<usize>() > MAX_RULES_PER_SET {
+        return Err(DecodeError::TooMany("rules"));
     }
     let (mut parts, mut part, mut size, mut ids) = (Vec::new(), Vec::new(), HEAD, HashSet::new());
     for item in items {

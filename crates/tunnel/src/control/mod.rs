@@ -5,6 +5,7 @@
 mod answer;
 mod assembler;
 mod names;
+mod rules;
 mod service;
 
 use std::time::Duration;
@@ -14,6 +15,9 @@ pub use answer::{
 };
 pub use assembler::{Assembler, SetError, SetItem};
 pub use names::{BadService, Cidr, HostName, HostPrefix};
+pub use rules::{
+    AuthRules, FieldRules, HttpRules, MAX_RULE_FIELDS, MAX_RULE_USERS, MAX_RULES, MAX_RULES_PER_SET,
+};
 pub use service::{HttpMode, MAX_CIDRS, MAX_HTTP_HOST, ServiceDecl, ServiceKind, Services};
 
 use crate::{

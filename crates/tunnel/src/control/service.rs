@@ -4,6 +4,7 @@ use super::{
     MAX_CONTROL, MAX_PART, MAX_SERVICES,
     assembler::{SetItem, parts},
     names::{Cidr, HostName, HostPrefix},
+    rules::HttpRules,
 };
 use crate::{
     ControlMessage, Name, ServiceId,
@@ -56,6 +57,10 @@ pub struct ServiceDecl {
     pub bandwidth: Option<u64>,
     /// The server parses what visitors send: HTTP mode. None for streams that are copied untouched.
     pub http: Option<HttpMode>,
+    /// What the server does to requests in HTTP mode. Only for a server with [`Features::HTTP_RULES`](crate::Features::HTTP_RULES).
+    pub rules: HttpRules,
+    /// The client's checks of the service fail: its visitors are told so, and others of its group go before it.
+    pub down: bool,
 }
 
 /// How a server forwards requests to a service in HTTP mode.
@@ -65,6 +70,9 @@ pub struct HttpMode {
     pub behind: u32,
     /// A stream carries the requests of one visitor only, because its header is told to the service.
     pub one_visitor: bool,
+    /// The service speaks HTTP/2, from the first byte (RFC 9113 §3.3). Only for a server with
+    /// [`Features::HTTP_RULES`](crate::Features::HTTP_RULES).
+    pub http2: bool,
     /// What `Host` says instead of what the visitor asked for, at most [`MAX_HTTP_HOST`] bytes of visible ASCII.
     pub host: Option<Box<str>>,
 }
@@ -75,7 +83,7 @@ pub const MAX_HTTP_HOST: usize = 270;
 impl HttpMode {
     /// Flags u8 ‖ behind u32 ‖ host.
     fn encode(&self) -> Vec<u8> {
-        let mut out = vec![u8::from(self.one_visitor)];
+        let mut out = vec![u8::from(self.one_visitor) | u8::from(self.http2) << 1];
         out.extend_from_slice(&self.behind.to_be_bytes());
         out.extend_from_slice(self.host.as_deref().unwrap_or_default().as_bytes());
         out
@@ -95,6 +103,7 @@ impl HttpMode {
         Ok(Self {
             behind: u32::from_be_bytes(behind),
             one_visitor: flags & 1 != 0,
+            http2: flags & 2 != 0,
             host: (!host.is_empty()).then(|| host.into()),
         })
     }
@@ -117,6 +126,8 @@ impl ServiceDecl {
             load_balance: None,
             bandwidth: None,
             http: None,
+            rules: HttpRules::default(),
+            down: false,
         }
     }
 
@@ -132,6 +143,8 @@ impl ServiceDecl {
     const LOAD_BALANCE: u8 = 10;
     const BANDWIDTH: u8 = 11;
     const HTTP: u8 = 12;
+    const RULES: u8 = 13;
+    const DOWN: u8 = 14;
 
     fn decode(fields: Fields<'_>) -> Result<Self, DecodeError> {
         let [kind] = fields.array(Self::KIND, "kind")?;
@@ -174,6 +187,12 @@ impl ServiceDecl {
                 .optional(Self::HTTP, "http")?
                 .map(HttpMode::decode)
                 .transpose()?,
+            rules: fields
+                .optional(Self::RULES, "rules")?
+                .map(HttpRules::decode)
+                .transpose()?
+                .unwrap_or_default(),
+            down: fields.flag(Self::DOWN, "down")?,
         })
     }
 }
@@ -185,6 +204,10 @@ impl SetItem for ServiceDecl {
 
     fn cidrs(&self) -> usize {
         self.allow.len() + self.deny.len()
+    }
+
+    fn rules(&self) -> usize {
+        self.rules.length()
     }
 
     fn encode(&self) -> Result<Vec<u8>, DecodeError> {
@@ -238,6 +261,10 @@ impl SetItem for ServiceDecl {
             }
             tlv::put(&mut out, Self::HTTP, &http.encode());
         }
+        if !self.rules.is_empty() {
+            tlv::put(&mut out, Self::RULES, &self.rules.encode()?);
+        }
+        tlv::put_option(&mut out, Self::DOWN, self.down.then_some([]));
         Ok(out)
     }
 }

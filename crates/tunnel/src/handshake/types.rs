@@ -48,13 +48,16 @@ impl fmt::Display for VersionRange {
     }
 }
 
-/// Optional abilities, one bit each. The client offers, the server picks. Version 1 defines none.
+/// Optional abilities, one bit each. The client offers, the server picks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Features(pub u64);
 
 impl Features {
     /// No optional ability.
     pub const NONE: Self = Self(0);
+    /// Services may have [`HttpRules`](crate::HttpRules) and speak HTTP/2 in HTTP mode. A server without it would let visitors in
+    /// whom the rules keep out, so such services are declared only to servers that have it.
+    pub const HTTP_RULES: Self = Self(1);
 
     /// Whether all of `other` are here.
     #[must_use]

@@ -104,6 +104,7 @@ impl Check<'_> {
                 http2: true,
                 http3: false,
                 tls: ListenerTls {
+                    content: self.content([&certificate.cert_file, &certificate.key_file]),
                     certificates: vec![certificate],
                     min_version: TlsVersion::V1_2,
                     client_ca: None,

@@ -5,10 +5,35 @@ use std::sync::Arc;
 use route::{BasicAuth, PasswordHash};
 
 use super::Check;
-use crate::{options::BASIC_AUTH, problem::Problem, section::Section, tree::Value};
+use crate::{
+    checked::VisitorAuth, options::BASIC_AUTH, problem::Problem, section::Section, tree::Value,
+};
 
 impl Check<'_> {
     pub(super) fn basic_auth(&mut self, entry: &Section) -> Option<Arc<BasicAuth>> {
+        let place = entry.place_of("basicAuth").clone();
+        let VisitorAuth {
+            realm,
+            users,
+            user_header,
+        } = self.visitor_auth(entry)?;
+        let auth = self.good(
+            &place,
+            "what is given as users",
+            BasicAuth::new(&realm, users).map_err(Into::into),
+        )?;
+        match user_header {
+            Some(name) => {
+                let auth = auth.with_user_header(&name).map_err(Into::into);
+                self.good(&place, "the value of `userHeader`", auth)
+                    .map(Arc::new)
+            }
+            None => Some(Arc::new(auth)),
+        }
+    }
+
+    /// Who may come, as it was written.
+    pub(in crate::check) fn visitor_auth(&mut self, entry: &Section) -> Option<VisitorAuth> {
         let section = Section::read(&BASIC_AUTH, entry.node("basicAuth")?, &mut self.findings);
         let before = self.findings.problems();
         let realm = self.text(&section, "realm").unwrap_or_else(|| "gt".into());
@@ -24,23 +49,11 @@ impl Check<'_> {
                 .problem(problem.help("give `passwords: {NAME: HASH}` or `usersFile`"));
             return None;
         }
-        let auth = self.good(
-            &section.place,
-            "what is given as users",
-            BasicAuth::new(&realm, users).map_err(Into::into),
-        )?;
-        match header {
-            Some(name) => {
-                let auth = auth.with_user_header(&name).map_err(Into::into);
-                self.good(
-                    section.place_of("userHeader"),
-                    "the value of `userHeader`",
-                    auth,
-                )
-                .map(Arc::new)
-            }
-            None => Some(Arc::new(auth)),
-        }
+        Some(VisitorAuth {
+            realm,
+            users,
+            user_header: header,
+        })
     }
 
     fn passwords(&mut self, section: &Section) -> Vec<(String, PasswordHash)> {

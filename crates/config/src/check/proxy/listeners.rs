@@ -151,7 +151,11 @@ impl Check<'_> {
                         "give `certFile` and `keyFile`, or use `protocol: tls` to pass TLS through",
                     ));
                 }
+                let files = certificates
+                    .iter()
+                    .flat_map(|pair| [&pair.cert_file, &pair.key_file]);
                 let tls = ListenerTls {
+                    content: self.content(files.chain(&client_ca)),
                     certificates,
                     min_version,
                     client_ca,
@@ -219,6 +223,7 @@ impl Check<'_> {
                     http2: true,
                     http3: false,
                     tls: ListenerTls {
+                        content: self.content([&certificate.cert_file, &certificate.key_file]),
                         certificates: vec![certificate.clone()],
                         min_version: TlsVersion::V1_2,
                         client_ca: None,

@@ -9,7 +9,7 @@ use route::{
 
 use super::{Check, Draft, values};
 use crate::{
-    checked::ListenerProtocol,
+    checked::{FieldChanges, ListenerProtocol},
     options::{COMPRESS, EDITS, RATE_LIMIT},
     problem::{Problem, nearest},
     section::Section,
@@ -256,8 +256,19 @@ impl Check<'_> {
     }
 
     fn edits(&mut self, entry: &Section, name: &'static str) -> HeaderEdits {
+        let changes = self.field_changes(entry, name);
+        // What is wrong with them was reported.
+        edits_of(&changes).unwrap_or_default()
+    }
+
+    /// The changes as they were written, which make edits if nothing was reported.
+    pub(in crate::check) fn field_changes(
+        &mut self,
+        entry: &Section,
+        name: &'static str,
+    ) -> FieldChanges {
         let Some(node) = entry.node(name) else {
-            return HeaderEdits::default();
+            return FieldChanges::default();
         };
         let before = self.findings.problems();
         let section = Section::read(&EDITS, node, &mut self.findings);
@@ -275,23 +286,19 @@ impl Check<'_> {
                 .map(|(name, _, text)| (name.clone(), text.clone()))
                 .collect()
         };
-        let (set, add) = (pairs(&set), pairs(&add));
-        let edits = HeaderEdits::new(
-            borrowed(&set),
-            borrowed(&add),
-            remove.iter().map(String::as_str),
-        );
-        match edits {
-            Ok(edits) => edits,
-            Err(_) if self.findings.problems() > before => HeaderEdits::default(),
-            Err(error) => {
-                self.findings.problem(Problem::new(
-                    section.place_of("remove"),
-                    format!("`{name}` {error}"),
-                ));
-                HeaderEdits::default()
-            }
+        let changes = FieldChanges {
+            set: pairs(&set),
+            add: pairs(&add),
+            remove,
+        };
+        if let Err(error) = edits_of(&changes)
+            && self.findings.problems() == before
+        {
+            let place = section.place_of("remove");
+            let problem = Problem::new(place, format!("`{name}` {error}"));
+            self.findings.problem(problem);
         }
+        changes
     }
 
     fn compress(&mut self, entry: &Section) -> Option<Arc<Compress>> {
@@ -342,7 +349,7 @@ impl Check<'_> {
     }
 
     /// Reports an error of a value that no option parser saw.
-    pub(super) fn good<T>(
+    pub(in crate::check) fn good<T>(
         &mut self,
         place: &crate::source::Place,
         subject: &str,
@@ -369,6 +376,14 @@ impl Check<'_> {
             ));
         }
     }
+}
+
+fn edits_of(changes: &FieldChanges) -> Result<HeaderEdits, route::BuildError> {
+    HeaderEdits::new(
+        borrowed(&changes.set),
+        borrowed(&changes.add),
+        changes.remove.iter().map(String::as_str),
+    )
 }
 
 fn borrowed(pairs: &[(String, String)]) -> impl Iterator<Item = (&str, &str)> {

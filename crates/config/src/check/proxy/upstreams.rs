@@ -306,7 +306,10 @@ impl Check<'_> {
         }
     }
 
-    fn active_check(&mut self, section: &Section) -> (ActiveCheckSpec, CheckKind) {
+    pub(in crate::check) fn active_check(
+        &mut self,
+        section: &Section,
+    ) -> (ActiveCheckSpec, CheckKind) {
         let findings = &mut self.findings;
         let basis = ActiveCheckSpec::default();
         let spec = ActiveCheckSpec {

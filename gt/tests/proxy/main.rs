@@ -7,6 +7,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+mod certificates;
+mod passing;
+mod slow;
+
 use e2e::{HttpConn, Nginx, Process, Service, TempDir, http, process::gt_binary};
 
 /// Where it says that it listens.
