@@ -6,7 +6,7 @@ use std::{
     fmt,
     pin::pin,
     sync::Arc,
-    task::{Context, Poll, ready},
+    task::{Context, Poll, Waker, ready},
 };
 
 use bytes::Bytes;
@@ -114,8 +114,17 @@ impl ReceiveHalf {
     pub fn stop(&mut self, code: Code) {
         if self.at != At::Ended {
             self.at = At::Ended;
-            let _ = self.stream.stop(code.var());
+            if !self.has_come() {
+                let _ = self.stream.stop(code.var());
+            }
         }
+    }
+
+    /// Whether the stream's end is the next to be read: there is nothing that the peer could leave out then.
+    fn has_come(&mut self) -> bool {
+        let mut cx = Context::from_waker(Waker::noop());
+        let read = pin!(self.stream.read_chunk(PORTION, true)).poll(&mut cx);
+        matches!(read, Poll::Ready(Ok(None)))
     }
 
     /// Whether the stream came as early data.
