@@ -119,7 +119,7 @@ fn its_early_data_is_taken() {
             let early = run.got("about") == "GET HTTP/3.0 1";
             if early {
                 run.has("type=0RTT");
-                assert_eq!(run.said.contains("Early data was rejected"), false);
+                assert!(!run.said.contains("Early data was rejected"));
                 assert_eq!(run.said.contains("type=Retry"), retry, "{}", run.said);
             }
             early
