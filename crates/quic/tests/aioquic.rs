@@ -82,7 +82,7 @@ fn its_server_is_understood() {
                 let (said, _) = response.into_body().collect_up_to(100).await.unwrap();
                 assert_eq!(said, format!("{method} HTTP/3.0 early=false"));
             }
-            let data: Vec<u8> = (0..2_000_000u32).map(|n| (n % 251) as u8).collect();
+            let data: Vec<u8> = (0..800_000u32).map(|n| (n % 251) as u8).collect();
             let response = client.post(&format!("{site}/echo"), data.clone()).await;
             let body = response.unwrap().into_body();
             let (back, _) = body.collect_up_to(data.len()).await.unwrap();

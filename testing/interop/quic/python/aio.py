@@ -198,7 +198,7 @@ async def body(port):
         peer.data(number, b"", True)
         expect((await peer.whole(number))[1], b"")
         # As fast as it goes.
-        data = pattern(3_000_000)
+        data = pattern(1_500_000)
         number = peer.ask(b"POST", b"/echo", end=False)
         reading = asyncio.ensure_future(peer.whole(number))
         for at in range(0, len(data), 50_000):
@@ -311,7 +311,7 @@ async def cancel(port):
 async def raw(port):
     async with to(port, client("raw")) as peer:
         numbers = []
-        data = pattern(300_000)
+        data = pattern(200_000)
         for _ in range(5):
             number = peer._quic.get_next_available_stream_id()
             peer.stream(number)
