@@ -34,7 +34,7 @@ fn secure_with(site: Site) -> Proxy {
     Proxy::start(Options {
         workers: Some(2),
         listeners: vec![Listener {
-            address: "127.0.0.1:0".parse().expect("an address"),
+            address: free_port(),
             protocol: Protocol::Https(acceptor.expect("TLS")),
             proxy_from: IpSet::default(),
             http3: true,
@@ -43,6 +43,17 @@ fn secure_with(site: Site) -> Proxy {
         access_log: None,
     })
     .expect("a free port")
+}
+
+/// A port that is free over TCP and UDP: asked for any, the proxy takes one of TCP's, and another program may have that over UDP.
+fn free_port() -> SocketAddr {
+    loop {
+        let udp = std::net::UdpSocket::bind("127.0.0.1:0").expect("a socket");
+        let address = udp.local_addr().expect("its address");
+        if std::net::TcpListener::bind(address).is_ok() {
+            return address;
+        }
+    }
 }
 
 /// Runs `visit` with a client that knows no certificates; `versions` it speaks.

@@ -56,13 +56,25 @@ fn certificate() -> Cert {
     Cert::self_signed(&[HOST, "localhost", "127.0.0.1"])
 }
 
-/// An https listener with HTTP/3, on a port of the kernel's.
+/// An https listener with HTTP/3.
 fn listener(cert: &Cert) -> String {
     format!(
-        "{{addr: \"127.0.0.1:0\", certFile: {}, keyFile: {}, http3: true}}",
+        "{{addr: \"{}\", certFile: {}, keyFile: {}, http3: true}}",
+        free_port(),
         cert.cert_file().display(),
         cert.key_file().display()
     )
+}
+
+/// A port that is free over TCP and UDP: asked for any, the proxy takes one of TCP's, and another program may have that over UDP.
+fn free_port() -> SocketAddr {
+    loop {
+        let udp = std::net::UdpSocket::bind("127.0.0.1:0").expect("a socket");
+        let address = udp.local_addr().expect("its address");
+        if std::net::TcpListener::bind(address).is_ok() {
+            return address;
+        }
+    }
 }
 
 fn listening(gt: &Process) -> SocketAddr {
