@@ -5,7 +5,7 @@ cd "$(dirname "$0")/.."
 
 # Program, and the Debian package that brings it.
 needs=(nginx:nginx-light openssl:openssl kcptun-client:kcptun ip:iproute2 apache2:apache2-bin varnishtest:varnish slowhttptest:slowhttptest
-    node:nodejs npm:npm python3:python3-venv pgrep:procps script:bsdutils)
+    node:nodejs npm:npm python3:python3-venv pgrep:procps script:bsdutils gtlsclient:ngtcp2-client chromium:chromium)
 
 # Debian keeps nginx in sbin, which is not on everybody's path.
 PATH=$PATH:/usr/sbin:/sbin

@@ -173,7 +173,7 @@ impl H3Stream {
             request,
             early,
             mut receive,
-            send,
+            mut send,
         } = exchange;
         let (parts, ()) = request.into_parts();
         let protocol = parts.extensions.get::<Protocol>();
@@ -195,7 +195,13 @@ impl H3Stream {
         let first = if websocket || sized {
             None
         } else {
-            begin_body(&parts.method, &mut receive).await?
+            match begin_body(&parts.method, &mut receive).await {
+                Ok(first) => first,
+                Err(error) => {
+                    end_for(&error, &mut send);
+                    return None;
+                }
+            }
         };
         let (made, reading) = write_head(&parts, receive.is_ended(), websocket);
         let awaiting = awaiting(parts.method == Method::HEAD, websocket);
@@ -228,7 +234,13 @@ impl H3Stream {
             }
             let piece = match self.first.take() {
                 Some(piece) => Some(piece),
-                None => ready!(self.receive.poll_piece(cx)).map_err(broken)?,
+                None => match ready!(self.receive.poll_piece(cx)) {
+                    Ok(piece) => piece,
+                    Err(error) => {
+                        end_for(&error, &mut self.send);
+                        return Poll::Ready(Err(broken(error)));
+                    }
+                },
             };
             self.take(piece);
         }
@@ -384,14 +396,21 @@ impl H3Stream {
 }
 
 /// Whether there is a body at all HTTP/3 does not say with the head, but HTTP/1.1 has to. Methods that have none as a rule wait for their stream's end,
-/// which travels with the head; others only look. `None`: it has failed.
-async fn begin_body(method: &Method, receive: &mut ReceiveHalf) -> Option<Option<Piece>> {
+/// which travels with the head; others only look.
+async fn begin_body(
+    method: &Method,
+    receive: &mut ReceiveHalf,
+) -> Result<Option<Piece>, quic::h3::Error> {
     let usual = matches!(*method, Method::POST | Method::PUT | Method::PATCH);
     let patience = if usual { Duration::ZERO } else { FIRST };
-    match tokio::time::timeout(patience, receive.piece()).await {
-        Ok(Ok(piece)) => Some(piece),
-        Ok(Err(_)) => None,
-        Err(_) => Some(None),
+    let piece = tokio::time::timeout(patience, receive.piece()).await;
+    piece.unwrap_or(Ok(None))
+}
+
+/// A body that contradicts its head ends the whole stream, and says so (RFC 9114 §4.1.2).
+fn end_for(error: &quic::h3::Error, send: &mut SendHalf) {
+    if matches!(error, quic::h3::Error::Malformed) {
+        send.reset(Code::MESSAGE_ERROR);
     }
 }
 

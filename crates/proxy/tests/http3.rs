@@ -34,7 +34,7 @@ fn secure_with(site: Site) -> Proxy {
     Proxy::start(Options {
         workers: Some(2),
         listeners: vec![Listener {
-            address: "127.0.0.1:0".parse().expect("an address"),
+            address: free_port(),
             protocol: Protocol::Https(acceptor.expect("TLS")),
             proxy_from: IpSet::default(),
             http3: true,
@@ -43,6 +43,17 @@ fn secure_with(site: Site) -> Proxy {
         access_log: None,
     })
     .expect("a free port")
+}
+
+/// A port that is free over TCP and UDP: asked for any, the proxy takes one of TCP's, and another program may have that over UDP.
+fn free_port() -> SocketAddr {
+    loop {
+        let udp = std::net::UdpSocket::bind("127.0.0.1:0").expect("a socket");
+        let address = udp.local_addr().expect("its address");
+        if std::net::TcpListener::bind(address).is_ok() {
+            return address;
+        }
+    }
 }
 
 /// Runs `visit` with a client that knows no certificates; `versions` it speaks.
@@ -382,4 +393,37 @@ fn a_connection_goes_on_when_its_visitors_address_changes() {
         }
     });
     assert_eq!(metric(&proxy, "proxy_visitors_total"), 1);
+}
+
+/// RFC 9114 §4.1.2.
+#[test]
+fn a_body_that_contradicts_its_length_ends_its_stream() {
+    let origin = Origin::new(|mut stream, _| while read_message(&mut stream).is_some() {});
+    let proxy = secure(&origin);
+    let address = proxy.addresses()[0];
+    local(async {
+        let client = quic::Client::new(quic::ClientConfig {
+            tls: trusting(),
+            ..quic::ClientConfig::default()
+        });
+        let client = client.expect("a client");
+        let connecting = client.connect(address, "localhost", &[ALPN_H3]);
+        let connection = connecting.await.expect("a connection");
+        let mut control = connection.open_uni().await.expect("a stream");
+        control.write_all(b"\x00\x04\x00").await.expect("settings");
+        // POST https://localhost/ with a length of 5: less, and more.
+        let head = b"\x01\x13\x00\x00\xd4\xd7\x50\x09localhost\xc1\x54\x015";
+        for body in [&b"\x00\x03abc"[..], b"\x00\x06abcdef"] {
+            let (mut send, mut receive) = connection.open_bi().await.expect("a stream");
+            send.write_all(head).await.expect("a head");
+            send.write_all(body).await.expect("a body");
+            let _ = send.finish();
+            match receive.read_to_end(1000).await {
+                Err(quic::quinn::ReadToEndError::Read(quic::quinn::ReadError::Reset(code))) => {
+                    assert_eq!(code.into_inner(), 0x10e);
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    });
 }

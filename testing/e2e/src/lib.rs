@@ -19,6 +19,7 @@ pub mod process;
 pub mod relay;
 pub mod service;
 pub mod tls;
+pub mod tools;
 pub mod wait;
 
 mod dir;

@@ -3,6 +3,7 @@
 
 pub mod config;
 pub mod h1;
+pub mod h3;
 pub mod kcp;
 pub mod kcp_secure;
 pub mod mux;

@@ -75,3 +75,23 @@ fn ws() {
 fn route() {
     replay("route", fuzz_checks::route::check);
 }
+
+#[test]
+fn h3_frames() {
+    replay("h3_frames", fuzz_checks::h3::check_frames);
+}
+
+#[test]
+fn h3_section() {
+    replay("h3_section", fuzz_checks::h3::check_section);
+}
+
+#[test]
+fn h3_huffman() {
+    replay("h3_huffman", fuzz_checks::h3::check_huffman);
+}
+
+#[test]
+fn h3_datagram() {
+    replay("h3_datagram", fuzz_checks::h3::check_datagram);
+}

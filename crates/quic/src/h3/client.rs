@@ -142,12 +142,16 @@ impl Awaited {
         let (length, mut response) = read.map_err(|unfit| self.receive.unfit(unfit))?;
         if !response.status().is_informational() {
             let status = response.status();
+            let tunnels = self.connects && status.is_success();
             let none = self.head_only
                 || status == StatusCode::NOT_MODIFIED
-                || status == StatusCode::NO_CONTENT
-                || (self.connects && status.is_success());
-            self.receive.expect_body(length.filter(|_| !none));
-            if self.connects && status.is_success() && self.settings.datagrams {
+                || status == StatusCode::NO_CONTENT;
+            if tunnels {
+                self.receive.expect_tunnel();
+            } else {
+                self.receive.expect_body(length.filter(|_| !none));
+            }
+            if tunnels && self.settings.datagrams {
                 let datagrams = Datagrams::new(&self.link, self.id);
                 response.extensions_mut().insert(datagrams);
             }

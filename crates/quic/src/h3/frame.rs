@@ -11,8 +11,10 @@ use super::{Code, varint};
 /// What a stream is for: it decides which frames may come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// A request and its response.
+    /// What a client sends on a request's stream.
     Request,
+    /// What a server sends on it.
+    Response,
     /// A control stream.
     Control,
 }
@@ -28,8 +30,10 @@ pub(crate) enum Frame {
     Settings(Vec<(u64, u64)>),
     /// The first stream the peer will not serve.
     Goaway(u64),
-    /// About pushes, which do not happen here.
-    Push,
+    /// How many pushes a client would take.
+    MaxPushId(u64),
+    /// About one push, of which there are none here.
+    CancelPush,
 }
 
 /// Reads one stream.
@@ -43,8 +47,10 @@ pub(crate) struct Frames {
     at: At,
     /// The longest HEADERS frame that is taken.
     most: usize,
-    /// Frames without meaning in a row: nobody needs many.
+    /// Frames without meaning in a row: nobody needs many on a request's stream.
     empty: u32,
+    /// Nothing has come yet.
+    first: bool,
 }
 
 #[derive(Debug)]
@@ -70,6 +76,7 @@ impl Frames {
             at: At::Header,
             most,
             empty: 0,
+            first: true,
         }
     }
 
@@ -141,6 +148,15 @@ impl Frames {
         matches!(self.at, At::Header) && self.header.is_empty() && self.fresh.is_empty()
     }
 
+    /// Bytes that are kept until a frame is complete.
+    #[cfg(feature = "fuzz")]
+    pub(crate) fn held(&self) -> usize {
+        match &self.at {
+            At::Whole { held, .. } => held.len(),
+            _ => self.header.len(),
+        }
+    }
+
     /// Takes bytes until type and length of a frame are there. Gives a frame where there is nothing to wait for.
     fn read_header(&mut self) -> Result<Option<Frame>, Code> {
         let (kind, length) = if self.header.is_empty()
@@ -165,8 +181,13 @@ impl Frames {
     }
 
     fn begin(&mut self, kind: u64, length: u64) -> Result<Option<Frame>, Code> {
+        let first = std::mem::take(&mut self.first);
+        // §6.2.1, §7.2.4: whatever else there is to say.
+        if first && self.role == Role::Control && kind != SETTINGS {
+            return Err(Code::MISSING_SETTINGS);
+        }
         let most = match (self.role, kind) {
-            (Role::Request, DATA) => {
+            (Role::Request | Role::Response, DATA) => {
                 if length == 0 {
                     self.count_empty()?;
                 } else {
@@ -175,7 +196,9 @@ impl Frames {
                 }
                 return Ok(None);
             }
-            (Role::Request, HEADERS) => self.most,
+            (Role::Request | Role::Response, HEADERS) => self.most,
+            // §7.2.5: no push was allowed.
+            (Role::Response, PUSH_PROMISE) => return Err(Code::ID_ERROR),
             (Role::Control, SETTINGS) => MOST_SETTINGS,
             (Role::Control, GOAWAY | MAX_PUSH_ID | CANCEL_PUSH) => 8,
             // §7.2: frames on streams where they must not be, and those of HTTP/2 that have no meaning any more (§7.2.8).
@@ -184,7 +207,10 @@ impl Frames {
             }
             (_, 0x02 | 0x06 | 0x08 | 0x09) => return Err(Code::FRAME_UNEXPECTED),
             _ => {
-                self.count_empty()?;
+                // On a control stream they go on for as long as the connection does: browsers say priorities there (RFC 9218 §7).
+                if self.role != Role::Control {
+                    self.count_empty()?;
+                }
                 if length > 0 {
                     self.at = At::Skip(length);
                 }
@@ -228,10 +254,10 @@ fn whole(kind: u64, payload: Bytes) -> Result<Frame, Code> {
         HEADERS => Ok(Frame::Headers(payload)),
         SETTINGS => settings(&payload).map(Frame::Settings),
         _ => match varint::read(&payload) {
-            Some((value, length)) if length == payload.len() => Ok(if kind == GOAWAY {
-                Frame::Goaway(value)
-            } else {
-                Frame::Push
+            Some((value, length)) if length == payload.len() => Ok(match kind {
+                GOAWAY => Frame::Goaway(value),
+                MAX_PUSH_ID => Frame::MaxPushId(value),
+                _ => Frame::CancelPush,
             }),
             _ => Err(Code::FRAME_ERROR),
         },
@@ -245,7 +271,7 @@ fn settings(mut payload: &[u8]) -> Result<Vec<(u64, u64)>, Code> {
         payload = &payload[used..];
         // §7.2.4: each once; §7.2.4.1: not those of HTTP/2.
         let again = settings.iter().any(|(known, _)| *known == id);
-        if again || (0x02..=0x05).contains(&id) {
+        if again || matches!(id, 0x00 | 0x02..=0x05) {
             return Err(Code::SETTINGS_ERROR);
         }
         settings.push((id, value));
@@ -270,7 +296,7 @@ pub(crate) const MAX_PUSH_ID: u64 = 0x0d;
 /// Two integers.
 const HEADER: usize = 16;
 /// A dozen settings are known; peers add a few that mean nothing.
-const MOST_SETTINGS: usize = 1024;
+pub(crate) const MOST_SETTINGS: usize = 1024;
 /// A frame that says nothing costs its sender two bytes.
 const MOST_EMPTY: u32 = 64;
 
@@ -342,13 +368,35 @@ mod tests {
     fn frames_out_of_place_end_the_connection() {
         for (role, kinds) in [
             (Role::Request, &[3u8, 4, 5, 7, 13, 2, 6, 8, 9][..]),
+            (Role::Response, &[3, 4, 7, 13, 2, 6, 8, 9][..]),
             (Role::Control, &[0, 1, 5, 2, 6, 8, 9][..]),
         ] {
             for kind in kinds {
-                let read = read(role, &[&[*kind, 1, 0]]);
+                let before: &[u8] = if role == Role::Control {
+                    b"\x04\x00"
+                } else {
+                    b""
+                };
+                let read = read(role, &[before, &[*kind, 1, 0]]);
                 assert_eq!(read, Err(Code::FRAME_UNEXPECTED), "{role:?} {kind}");
             }
         }
+    }
+
+    #[test]
+    fn settings_come_before_all_else() {
+        for kind in [0, 1, 3, 5, 7, 13, 0x21] {
+            let read = read(Role::Control, &[&[kind, 1, 0, 4, 0]]);
+            assert_eq!(read, Err(Code::MISSING_SETTINGS), "{kind}");
+        }
+    }
+
+    #[test]
+    fn priorities_may_be_said_for_ever() {
+        // PRIORITY_UPDATE of a request, as browsers send it.
+        let update = [&b"\x80\x0f\x07\x00\x04\x00u=1"[..]; 1000].concat();
+        let seen = read(Role::Control, &[b"\x04\x00", &update, b"\x07\x01\x04"]).unwrap();
+        assert_eq!(seen, [Frame::Settings(Vec::new()), Frame::Goaway(4)]);
     }
 
     #[test]
@@ -364,7 +412,7 @@ mod tests {
             Err(Code::FRAME_ERROR)
         );
         assert_eq!(
-            read(Role::Control, &[b"\x07\x02\x04\x04"]),
+            read(Role::Control, &[b"\x04\x00\x07\x02\x04\x04"]),
             Err(Code::FRAME_ERROR)
         );
     }

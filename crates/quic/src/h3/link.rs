@@ -42,6 +42,8 @@ pub(crate) struct Link {
     datagrams: Mutex<HashMap<u64, mpsc::Sender<Bytes>>>,
     /// The first request the peer does not serve; `u64::MAX`: it serves all.
     goaway: AtomicU64,
+    /// The most pushes that a client has said it would take, and one more.
+    pushes: AtomicU64,
     /// The handshake is complete.
     pub(crate) established: AtomicBool,
     /// Kinds of streams that came already: control, encoder, decoder.
@@ -71,13 +73,14 @@ impl Link {
             control: tokio::sync::Mutex::default(),
             datagrams: Mutex::default(),
             goaway: AtomicU64::new(u64::MAX),
+            pushes: AtomicU64::new(0),
             established: AtomicBool::new(true),
             seen: Default::default(),
         })
     }
 
     /// Opens the control stream and says the settings (§6.2.1, §7.2.4).
-    pub(crate) async fn start(&self) -> Result<(), Error> {
+    pub(crate) async fn start(self: &Arc<Self>) -> Result<(), Error> {
         let mut settings = Vec::new();
         let mut say = |id, value| {
             varint::write(&mut settings, id);
@@ -100,6 +103,13 @@ impl Link {
         if stream.write_all(&bytes).await.is_err() {
             return Err(self.fail(Code::CLOSED_CRITICAL_STREAM));
         }
+        let (stopped, link) = (stream.stopped(), Arc::downgrade(self));
+        tokio::task::spawn_local(async move {
+            // §6.2.1: nobody may ask for its end.
+            if let (Ok(Some(_)), Some(link)) = (stopped.await, link.upgrade()) {
+                link.fail(Code::CLOSED_CRITICAL_STREAM);
+            }
+        });
         *self.control.lock().await = Some(stream);
         Ok(())
     }
@@ -119,6 +129,13 @@ impl Link {
                     }
                     Err(_) => return,
                 },
+                // §6.1: only clients begin exchanges.
+                begun = self.quinn.accept_bi(), if self.side == Side::Client => {
+                    if begun.is_ok() {
+                        self.fail(Code::STREAM_CREATION_ERROR);
+                    }
+                    return;
+                }
                 datagram = self.quinn.read_datagram() => match datagram {
                     Ok(datagram) => self.sort(datagram),
                     Err(_) => return,
@@ -201,7 +218,7 @@ impl Link {
             CONTROL => self.control(stream).await,
             ENCODER => instructions(stream, encoder_says).await,
             _ => {
-                let mut within = false;
+                let mut within = 0;
                 instructions(stream, |byte| decoder_says(byte, &mut within)).await
             }
         }
@@ -209,20 +226,32 @@ impl Link {
 
     async fn control(&self, mut stream: quinn::RecvStream) -> Result<(), Code> {
         let mut frames = Frames::new(Role::Control, 0);
-        let mut first = true;
         while let Some(bytes) = critical(&mut stream).await? {
             frames.push(bytes);
             while let Some(frame) = frames.next()? {
                 match frame {
-                    Frame::Settings(settings) if first => self.settle(&settings)?,
-                    _ if first => return Err(Code::MISSING_SETTINGS),
-                    Frame::Settings(_) => return Err(Code::FRAME_UNEXPECTED),
+                    // They are the first frame, or it is refused by `frames`.
+                    Frame::Settings(settings) if self.peer().is_none() => self.settle(&settings)?,
                     Frame::Goaway(id) => self.heed_goaway(id)?,
-                    // A client that says how much may be pushed; the others never come here.
-                    Frame::Push | Frame::Data(_) | Frame::Headers(_) => {}
+                    Frame::MaxPushId(id) => self.heed_pushes(id)?,
+                    // §7.2.3: nobody has promised a push here, or allowed one.
+                    Frame::CancelPush => return Err(Code::ID_ERROR),
+                    Frame::Settings(_) | Frame::Data(_) | Frame::Headers(_) => {
+                        return Err(Code::FRAME_UNEXPECTED);
+                    }
                 }
-                first = false;
             }
+        }
+        Ok(())
+    }
+
+    /// §7.2.7: said by clients only, and never less than before.
+    fn heed_pushes(&self, id: u64) -> Result<(), Code> {
+        if self.side == Side::Client {
+            return Err(Code::FRAME_UNEXPECTED);
+        }
+        if self.pushes.fetch_max(id.saturating_add(1), Relaxed) > id.saturating_add(1) {
+            return Err(Code::ID_ERROR);
         }
         Ok(())
     }
@@ -306,15 +335,16 @@ fn encoder_says(byte: u8) -> Result<(), Code> {
     }
 }
 
-/// RFC 9204 §4.4: sections that refer to no table are not acknowledged; streams may be cancelled. `within`: a number goes on.
-fn decoder_says(byte: u8, within: &mut bool) -> Result<(), Code> {
-    if *within {
-        *within = byte & 0x80 != 0;
-    } else if byte & 0xc0 == 0x40 {
-        *within = byte & 0x3f == 0x3f;
-    } else {
-        return Err(Code::DECODER_STREAM_ERROR);
-    }
+/// RFC 9204 §4.4: sections that refer to no table are not acknowledged; streams may be cancelled. `within`: bytes of a number so far, 0 where none is
+/// under way.
+pub(crate) fn decoder_says(byte: u8, within: &mut u32) -> Result<(), Code> {
+    let goes_on = match *within {
+        0 if byte & 0xc0 == 0x40 => byte & 0x3f == 0x3f,
+        // §4.1.1: no number is longer.
+        1..LONGEST => byte & 0x80 != 0,
+        _ => return Err(Code::DECODER_STREAM_ERROR),
+    };
+    *within = if goes_on { *within + 1 } else { 0 };
     Ok(())
 }
 
@@ -335,3 +365,5 @@ const EXTENDED_CONNECT: u64 = 0x08;
 const DATAGRAMS: u64 = 0x33;
 
 const PORTION: usize = 4096;
+/// Bytes of a number of 62 bits, with its beginning.
+pub(crate) const LONGEST: u32 = 10;

@@ -9,6 +9,9 @@
 pub mod client;
 mod datagram;
 mod frame;
+#[cfg(feature = "fuzz")]
+#[doc(hidden)]
+pub mod fuzz;
 mod link;
 mod message;
 mod qpack;

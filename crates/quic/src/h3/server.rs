@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, atomic::Ordering::Relaxed};
 
-use http::{HeaderValue, Response, StatusCode};
+use http::{HeaderValue, Method, Response, StatusCode};
 use tokio::time::timeout;
 
 use super::{
@@ -154,7 +154,11 @@ impl Arriving {
             return Err(Error::Malformed);
         }
         // A tunnel's bytes are no body.
-        self.receive.expect_body(length.filter(|_| !extended));
+        if request.method() == Method::CONNECT {
+            self.receive.expect_tunnel();
+        } else {
+            self.receive.expect_body(length);
+        }
         let early = self.receive.is_early() && !self.link.established.load(Relaxed);
         if early {
             let headers = request.headers_mut();

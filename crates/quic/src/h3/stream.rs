@@ -6,7 +6,7 @@ use std::{
     fmt,
     pin::pin,
     sync::Arc,
-    task::{Context, Poll, ready},
+    task::{Context, Poll, Waker, ready},
 };
 
 use bytes::Bytes;
@@ -44,6 +44,8 @@ pub struct ReceiveHalf {
 enum At {
     Head,
     Body,
+    /// Behind a CONNECT: data and nothing else.
+    Tunnel,
     Trailers,
     Ended,
 }
@@ -51,7 +53,13 @@ enum At {
 impl ReceiveHalf {
     pub(crate) fn new(stream: quinn::RecvStream, link: &Arc<Link>) -> Self {
         Self {
-            frames: Frames::new(Role::Request, link.limits.size),
+            frames: Frames::new(
+                match link.side {
+                    Side::Server => Role::Request,
+                    Side::Client => Role::Response,
+                },
+                link.limits.size,
+            ),
             stream,
             link: Arc::clone(link),
             at: At::Head,
@@ -69,7 +77,7 @@ impl ReceiveHalf {
                 return Poll::Ready(Ok(None));
             }
             match ready!(self.poll_frame(cx))? {
-                Some(Frame::Data(data)) if self.at == At::Body => {
+                Some(Frame::Data(data)) if matches!(self.at, At::Body | At::Tunnel) => {
                     if let Some(left) = &mut self.left {
                         // RFC 9114 §4.1.2: neither more than was said, nor less.
                         match left.checked_sub(data.len() as u64) {
@@ -86,7 +94,7 @@ impl ReceiveHalf {
                     self.check_length()?;
                     return Poll::Ready(Ok(Some(Piece::Trailers(trailers))));
                 }
-                // §4.1: nothing but a head comes first, nothing behind trailers.
+                // §4.1: nothing but a head comes first, nothing behind trailers; §4.4: no trailers in a tunnel.
                 Some(_) => return Poll::Ready(Err(self.link.fail(Code::FRAME_UNEXPECTED))),
                 None => {
                     self.check_length()?;
@@ -113,8 +121,25 @@ impl ReceiveHalf {
     /// Tells the peer that the rest is not wanted.
     pub fn stop(&mut self, code: Code) {
         if self.at != At::Ended {
+            if !self.has_come() {
+                let _ = self.stream.stop(code.var());
+            }
             self.at = At::Ended;
-            let _ = self.stream.stop(code.var());
+        }
+    }
+
+    /// Whether the stream's end is the next to be read: there is nothing that the peer could leave out then. Who has taken trailers need not look for
+    /// what must not be behind them: it is done here.
+    fn has_come(&mut self) -> bool {
+        let mut cx = Context::from_waker(Waker::noop());
+        match self.poll_frame(&mut cx) {
+            Poll::Pending => false,
+            Poll::Ready(Ok(Some(_))) if self.at == At::Trailers => {
+                self.link.fail(Code::FRAME_UNEXPECTED);
+                true
+            }
+            Poll::Ready(Ok(Some(_))) => false,
+            Poll::Ready(Ok(None) | Err(_)) => true,
         }
     }
 
@@ -142,6 +167,11 @@ impl ReceiveHalf {
     pub(crate) fn expect_body(&mut self, length: Option<u64>) {
         self.at = At::Body;
         self.left = length;
+    }
+
+    /// The head has been read; what follows is a tunnel's.
+    pub(crate) fn expect_tunnel(&mut self) {
+        self.at = At::Tunnel;
     }
 
     /// What a section that is no message leads to.

@@ -1,6 +1,8 @@
 //! Servers on workers, and clients that trust them.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
+pub(crate) mod mistakes;
+pub(crate) mod raw;
 pub(crate) mod site;
 
 use std::{future::Future, net::SocketAddr, sync::mpsc, time::Duration};

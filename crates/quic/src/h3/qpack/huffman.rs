@@ -34,6 +34,30 @@ pub(crate) fn decode(bytes: &[u8], into: &mut Vec<u8>) -> Option<()> {
     (held < 8 && filling == (1 << held) - 1).then_some(())
 }
 
+/// The same without a window: what [`decode`] is checked against.
+#[cfg(feature = "fuzz")]
+pub(crate) fn bit_by_bit(bytes: &[u8]) -> Option<Vec<u8>> {
+    let mut out = Vec::new();
+    let (mut code, mut length, mut all_ones) = (0u32, 0u32, true);
+    for n in 0..bytes.len() * 8 {
+        let bit = u32::from(bytes[n / 8] >> (7 - n % 8)) & 1;
+        code = (code << 1) | bit;
+        length += 1;
+        all_ones &= bit == 1;
+        let step = CODE.steps.iter().find(|step| step.length == length);
+        if let Some(step) = step {
+            let aligned = u64::from(code) << (32 - length);
+            if aligned >= u64::from(step.first) && aligned <= u64::from(step.last) {
+                let place = (code - (step.first >> (32 - length))) as usize;
+                let symbol = *CODE.symbols.get(step.before + place)?;
+                out.push(u8::try_from(symbol).ok()?);
+                (code, length, all_ones) = (0, 0, true);
+            }
+        }
+    }
+    (length < 8 && all_ones).then_some(out)
+}
+
 /// The codes of one length, moved to the left of 32 bits.
 struct Step {
     length: u32,

@@ -3,7 +3,7 @@
 //!
 //! Sections are read with Huffman codes, and written without: a body's first packet has room, and encoding is the larger part of the cost.
 
-mod huffman;
+pub(crate) mod huffman;
 mod table;
 
 /// What a field section may have.
@@ -34,8 +34,8 @@ pub(crate) fn decode<E: From<Unusable>>(
     mut take: impl FnMut(&[u8], &[u8]) -> Result<(), E>,
 ) -> Result<(), E> {
     let mut input = Input { rest: block };
-    // §4.5.1: nothing of a dynamic table is required; the base then says nothing.
-    if input.integer(8)? != 0 {
+    // §4.5.1: nothing of a dynamic table is required; the base then says nothing, but it must not be negative (§4.5.1.2).
+    if input.integer(8)? != 0 || input.rest.first().is_some_and(|byte| byte & 0x80 != 0) {
         return Err(Unusable::Bad.into());
     }
     input.integer(7)?;
@@ -240,6 +240,7 @@ mod tests {
     fn a_dynamic_table_is_refused() {
         for block in [
             &b"\x01\x00"[..],
+            b"\x00\x80",
             b"\x00\x00\x80",
             b"\x00\x00\x10",
             b"\x00\x00\x40\x00",

@@ -1,0 +1,3 @@
+//! Drives `fuzz_checks::h3::check_huffman`.
+#![no_main]
+libfuzzer_sys::fuzz_target!(|data: &[u8]| fuzz_checks::h3::check_huffman(data));
