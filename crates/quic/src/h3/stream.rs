@@ -41,7 +41,7 @@ pub struct ReceiveHalf {
     /// Bytes behind those that `frames` has: what had come when the stream was asked last.
     ahead: VecDeque<Bytes>,
     /// What [`ReceiveHalf::look_ahead`] met, until it is asked for.
-    failed: Option<ReadError>,
+    failed: Option<Box<ReadError>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -160,7 +160,7 @@ impl ReceiveHalf {
             Poll::Ready(Ok(Some(bytes))) => self.frames.push(bytes),
             // A body that should be there is missed when it is asked for.
             Poll::Ready(Ok(None)) if matches!(self.left, None | Some(0)) => self.at = At::Ended,
-            Poll::Ready(Err(error)) => self.failed = Some(error),
+            Poll::Ready(Err(error)) => self.failed = Some(Box::new(error)),
             Poll::Ready(Ok(None)) | Poll::Pending => {}
         }
     }
@@ -194,7 +194,7 @@ impl ReceiveHalf {
                 Err(code) => return Poll::Ready(Err(self.link.fail(code))),
             }
             let read = match self.failed.take() {
-                Some(error) => Err(error),
+                Some(error) => Err(*error),
                 None => ready!(self.poll_stream(cx)),
             };
             match read {
