@@ -5,7 +5,7 @@ PEERS := $(abspath $(CARGO_TARGET_DIR))/peers
 SOAK_SECONDS ?= 300
 SOAK_SEED ?= 1
 
-.PHONY: bench bench-reload bench-kcp bench-kcp-scale bench-peers bench-proxy bench-relay bench-bulk bench-idle bench-keystroke soak bench-kcp-path soak-reload
+.PHONY: bench bench-quic bench-reload bench-kcp bench-kcp-scale bench-peers bench-proxy bench-relay bench-bulk bench-idle bench-keystroke soak bench-kcp-path soak-reload
 
 bench: bench-relay bench-bulk bench-idle bench-keystroke ## gt beside rathole and frp; needs Go, nginx, wrk
 
@@ -26,6 +26,13 @@ bench-kcp-scale: ## 10,000 KCP sessions at one listener beside kcp-go's, in turn
 bench-proxy: ## gt proxy beside nginx and HAProxy; needs nginx, haproxy, wrk, h2load
 	cargo build --release -p gt -p bench
 	$(CARGO_TARGET_DIR)/release/bench proxy --gt $(CARGO_TARGET_DIR)/release/gt
+
+bench-quic: $(PEERS)/bin/quic-go-bench ## HTTP/3 of crate quic beside quic-go; needs Go
+	cargo build --release -p bench
+	$(CARGO_TARGET_DIR)/release/bench quic --peers $(PEERS)
+
+$(PEERS)/bin/quic-go-bench: testing/interop/quic/bench/main.go testing/interop/quic/go.mod testing/interop/quic/go.sum
+	cd testing/interop/quic && go build -trimpath -o $@ ./bench
 
 bench-peers: $(PEERS)/bin/rathole $(PEERS)/bin/frp-run
 

@@ -149,3 +149,19 @@ fn any_bytes_end_in_an_answer_or_a_code() {
         assert!(answer(recv).await.unwrap().ends_with(b"GET HTTP/3.0 -"));
     });
 }
+
+/// What came whole is not asked to end: that would be a frame in each answer, and where the body is dropped later, a packet.
+#[test]
+fn a_whole_request_is_answered_without_a_word_about_its_rest() {
+    let server = server(|_| {});
+    let address = server.local_addr();
+    on_worker(move || async move {
+        let connection = connect(address).await;
+        let _control = uni(&connection, SETTINGS).await;
+        for _ in 0..20 {
+            let (_send, recv) = ask(&connection, GET, true).await;
+            assert!(answer(recv).await.unwrap().len() > 10);
+        }
+        assert_eq!(connection.stats().frame_rx.stop_sending, 0);
+    });
+}

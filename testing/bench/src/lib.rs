@@ -1,4 +1,4 @@
-//! Measures relays beside one another: gt, rathole and frp.
+//! Measures relays beside one another: gt, rathole and frp; and HTTP/3 servers: crate `quic` and quic-go ([`http3`]).
 //!
 //! A [`lab::Lab`] is a temporary directory with ports to give away; [`peers`] start a relay's two processes in it and say
 //! where a visitor knocks; [`load`] and [`visit`] make the visits; [`procstat`] reads what they cost; [`run`] puts these in the
@@ -6,6 +6,7 @@
 //! read their figures. Nothing here speaks a relay protocol.
 
 pub mod floor;
+pub mod http3;
 pub mod lab;
 pub mod load;
 pub mod machine;

@@ -1,11 +1,12 @@
 //! The command line of the benches; see the library for how they measure.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use bench::peers::Subject;
-use bench::run::{Setting, bulk, idle, keystroke, proxy, relay};
-use bench::{floor, origin, tools::Tools};
+use bench::run::{Setting, bulk, idle, keystroke, proxy, quic, relay};
+use bench::{floor, http3, origin, tools::Tools};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 /// Measures gt beside rathole and frp on this machine; writes a Markdown table and prints it.
@@ -85,6 +86,28 @@ enum Command {
         #[command(flatten)]
         shared: Shared,
     },
+    /// HTTP/3 beside quic-go: requests, connections and bytes per CPU-second of the server.
+    Quic {
+        /// Tables, separated by commas (default: all).
+        #[arg(long, value_delimiter = ',')]
+        case: Vec<quic::Case>,
+        #[arg(long, default_value_t = 7)]
+        rounds: u32,
+        #[arg(long, default_value_t = 4)]
+        seconds: u64,
+        #[command(flatten)]
+        shared: Shared,
+    },
+    /// The HTTP/3 server on crate `quic`, started by the bench itself.
+    #[command(hide = true)]
+    Http3Server {
+        address: SocketAddr,
+        certificate: PathBuf,
+        key: PathBuf,
+    },
+    /// The load for HTTP/3 servers, started by the bench itself.
+    #[command(hide = true)]
+    Http3Load(http3::Options),
     /// The echo origin, started by the bench itself.
     #[command(hide = true)]
     Echo { port: u16 },
@@ -191,6 +214,29 @@ fn main() -> anyhow::Result<()> {
                 connections,
             },
         ),
+        Command::Quic {
+            case,
+            rounds,
+            seconds,
+            shared,
+        } => quic::run(
+            &shared.into(),
+            &quic::Options {
+                cases: if case.is_empty() {
+                    quic::Case::value_variants().to_vec()
+                } else {
+                    case
+                },
+                rounds,
+                seconds,
+            },
+        ),
+        Command::Http3Server {
+            address,
+            certificate,
+            key,
+        } => http3::serve(address, &certificate, &key),
+        Command::Http3Load(options) => http3::run(&options),
         Command::Echo { port } => origin::serve_echo(port),
         Command::Floor { at, origin } => floor::serve(at, origin),
     }

@@ -285,6 +285,27 @@ pub(crate) fn write_header(into: &mut Vec<u8>, kind: u64, length: usize) {
     varint::write(into, length as u64);
 }
 
+/// Begins a HEADERS frame, with room for its length.
+pub(crate) fn begin_headers(into: &mut Vec<u8>) {
+    into.extend_from_slice(&[HEADERS as u8, 0, 0]);
+}
+
+/// Ends the HEADERS frame that began at `start`. Its length is said in two bytes although one might do (RFC 9000 §16 allows it), so that
+/// what is written stays where it is.
+pub(crate) fn end_headers(into: &mut Vec<u8>, start: usize) {
+    let length = into.len() - start - 3;
+    match u16::try_from(length) {
+        Ok(short) if short < 0x4000 => {
+            into[start + 1..start + 3].copy_from_slice(&(0x4000 | short).to_be_bytes());
+        }
+        _ => {
+            let mut head = Vec::new();
+            write_header(&mut head, HEADERS, length);
+            into.splice(start..start + 3, head);
+        }
+    }
+}
+
 pub(crate) const DATA: u64 = 0x00;
 pub(crate) const HEADERS: u64 = 0x01;
 pub(crate) const CANCEL_PUSH: u64 = 0x03;
@@ -336,6 +357,28 @@ mod tests {
         }
         let single: Vec<&[u8]> = bytes.chunks(1).collect();
         assert!(read(Role::Request, &single).is_ok());
+    }
+
+    #[test]
+    fn headers_of_any_length_are_read_as_they_were_written() {
+        for length in [0, 1, 63, 64, 0x3fff, 0x4000, 0x1_0000] {
+            let mut bytes = vec![DATA as u8, 1, b'!'];
+            let start = bytes.len();
+            begin_headers(&mut bytes);
+            bytes.resize(bytes.len() + length, 7);
+            end_headers(&mut bytes, start);
+            let mut frames = Frames::new(Role::Request, length);
+            frames.push(bytes.into());
+            assert_eq!(
+                frames.next(),
+                Ok(Some(Frame::Data(Bytes::from_static(b"!"))))
+            );
+            assert_eq!(
+                frames.next(),
+                Ok(Some(Frame::Headers(vec![7; length].into())))
+            );
+            assert!(frames.may_end());
+        }
     }
 
     #[test]

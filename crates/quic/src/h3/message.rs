@@ -49,15 +49,12 @@ pub(crate) fn request(block: &[u8], limits: Limits) -> Result<Request<()>, Unfit
     if !plain_connect {
         let scheme = pseudo.scheme.ok_or(Unfit::Malformed)?;
         let path = pseudo.path.ok_or(Unfit::Malformed)?;
-        // §4.3.1: not empty; `*` stands for no path, which only OPTIONS may ask about.
-        let fits = path.starts_with(b"/") || (path == b"*" && method == Method::OPTIONS);
-        // A fragment, which is no part of it, would be cut off below in silence.
-        if !fits || path.contains(&b'#') {
+        // §4.3.1: `*` stands for no path, which only OPTIONS may ask about.
+        if path == "*" && method != Method::OPTIONS {
             return Err(Unfit::Malformed);
         }
-        parts.scheme = Some(Scheme::try_from(scheme.as_slice()).map_err(|_| Unfit::Malformed)?);
-        parts.path_and_query =
-            Some(PathAndQuery::try_from(path.as_slice()).map_err(|_| Unfit::Malformed)?);
+        parts.scheme = Some(scheme);
+        parts.path_and_query = Some(path);
     }
     if parts.authority.is_none() {
         return Err(Unfit::Malformed);
@@ -121,9 +118,9 @@ pub(crate) fn content_length(fields: &HeaderMap) -> Result<Option<u64>, Unfit> {
     Ok(length)
 }
 
-/// Writes a request's section, and counts its size as the peer does.
-pub(crate) fn write_request<T>(request: &Request<T>) -> (Vec<u8>, u64) {
-    let mut out = Out::new();
+/// Appends a request's section, and counts its size as the peer does.
+pub(crate) fn write_request<T>(into: &mut Vec<u8>, request: &Request<T>) -> u64 {
+    let mut out = Out::new(into);
     out.field(":method", request.method().as_str().as_bytes());
     let uri = request.uri();
     let protocol = request.extensions().get::<Protocol>();
@@ -146,39 +143,78 @@ pub(crate) fn write_request<T>(request: &Request<T>) -> (Vec<u8>, u64) {
         out.field(":protocol", protocol.as_bytes());
     }
     out.fields(request.headers());
-    (out.block, out.size)
+    out.size
 }
 
-/// Writes a response's section.
-pub(crate) fn write_response<T>(response: &Response<T>) -> (Vec<u8>, u64) {
-    let mut out = Out::new();
-    out.field(":status", response.status().as_str().as_bytes());
+/// What a server adds to a response's fields. Beside them, because a map of fields costs two allocations, and each field in it a look-up.
+#[derive(Debug, Default)]
+pub(crate) struct Added {
+    /// `content-length`.
+    pub(crate) length: Option<u64>,
+    /// `date`.
+    pub(crate) date: Option<HeaderValue>,
+}
+
+/// Appends a response's section.
+pub(crate) fn write_response<T>(into: &mut Vec<u8>, response: &Response<T>, added: &Added) -> u64 {
+    let mut out = Out::new(into);
+    if response.status() == StatusCode::OK {
+        out.size += (":status".len() + "200".len() + 32) as u64;
+        qpack::indexed(out.block, qpack::STATUS_200);
+    } else {
+        out.field(":status", response.status().as_str().as_bytes());
+    }
     out.fields(response.headers());
-    (out.block, out.size)
+    if let Some(length) = added.length {
+        let (digits, start) = decimal(length);
+        out.named("content-length", qpack::CONTENT_LENGTH, &digits[start..]);
+    }
+    if let Some(date) = &added.date {
+        out.named("date", qpack::DATE, date.as_bytes());
+    }
+    out.size
 }
 
-/// Writes trailers.
-pub(crate) fn write_trailers(trailers: &HeaderMap) -> (Vec<u8>, u64) {
-    let mut out = Out::new();
+/// Appends trailers.
+pub(crate) fn write_trailers(into: &mut Vec<u8>, trailers: &HeaderMap) -> u64 {
+    let mut out = Out::new(into);
     out.fields(trailers);
-    (out.block, out.size)
+    out.size
 }
 
-struct Out {
-    block: Vec<u8>,
+/// A number's digits, and where they begin.
+fn decimal(mut number: u64) -> ([u8; 20], usize) {
+    let (mut digits, mut start) = ([b'0'; 20], 20);
+    loop {
+        start -= 1;
+        digits[start] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            return (digits, start);
+        }
+    }
+}
+
+struct Out<'a> {
+    block: &'a mut Vec<u8>,
     size: u64,
 }
 
-impl Out {
-    fn new() -> Self {
-        let mut block = Vec::with_capacity(256);
-        qpack::begin(&mut block);
+impl<'a> Out<'a> {
+    fn new(block: &'a mut Vec<u8>) -> Self {
+        qpack::begin(block);
         Self { block, size: 0 }
     }
 
     fn field(&mut self, name: &str, value: &[u8]) {
         self.size += (name.len() + value.len() + 32) as u64;
-        qpack::field(&mut self.block, name, value);
+        qpack::field(self.block, name, value);
+    }
+
+    /// A field whose name has that number in the table.
+    fn named(&mut self, name: &str, index: u8, value: &[u8]) {
+        self.size += (name.len() + value.len() + 32) as u64;
+        qpack::named(self.block, index, value);
     }
 
     /// All but those that are about a connection of HTTP/1.1, and `Host`, which is said otherwise.
@@ -205,9 +241,9 @@ fn of_connection(name: &HeaderName) -> bool {
 #[derive(Debug, Default)]
 struct Pseudo {
     method: Option<Method>,
-    scheme: Option<Vec<u8>>,
-    authority: Option<Vec<u8>>,
-    path: Option<Vec<u8>>,
+    scheme: Option<Scheme>,
+    authority: Option<Authority>,
+    path: Option<PathAndQuery>,
     protocol: Option<String>,
     status: Option<StatusCode>,
     any: bool,
@@ -263,9 +299,19 @@ impl Pseudo {
                 let method = Method::from_bytes(value).map_err(|_| Unfit::Malformed)?;
                 self.method.replace(method).is_some()
             }
-            b":scheme" => self.scheme.replace(value.to_vec()).is_some(),
-            b":authority" => self.authority.replace(value.to_vec()).is_some(),
-            b":path" => self.path.replace(value.to_vec()).is_some(),
+            b":scheme" => {
+                let scheme = Scheme::try_from(value).map_err(|_| Unfit::Malformed)?;
+                self.scheme.replace(scheme).is_some()
+            }
+            b":authority" => self.authority.replace(whom(value)?).is_some(),
+            b":path" => {
+                // §4.3.1: not empty, and absolute. A fragment, which is no part of it, would be cut off below in silence.
+                if (!value.starts_with(b"/") && value != b"*") || value.contains(&b'#') {
+                    return Err(Unfit::Malformed);
+                }
+                let path = PathAndQuery::try_from(value).map_err(|_| Unfit::Malformed)?;
+                self.path.replace(path).is_some()
+            }
             b":protocol" => {
                 let text = std::str::from_utf8(value).map_err(|_| Unfit::Malformed)?;
                 self.protocol.replace(text.to_owned()).is_some()
@@ -280,24 +326,27 @@ impl Pseudo {
     }
 }
 
-/// §4.3.1: `:authority` or `Host`, the same if both are there, and nobody's password in them.
-fn authority(pseudo: Option<Vec<u8>>, fields: &HeaderMap) -> Result<Option<Authority>, Unfit> {
+/// §4.3.1: `:authority` or `Host`, the same if both are there.
+fn authority(pseudo: Option<Authority>, fields: &HeaderMap) -> Result<Option<Authority>, Unfit> {
     let mut hosts = fields.get_all(header::HOST).iter();
-    let host = hosts.next().map(|host| host.as_bytes().to_vec());
+    let host = hosts.next().map(HeaderValue::as_bytes);
     if hosts.next().is_some() {
         return Err(Unfit::Malformed);
     }
-    let text = match (pseudo, host) {
-        (Some(one), Some(other)) if one != other => return Err(Unfit::Malformed),
-        (Some(one), _) | (None, Some(one)) => one,
-        (None, None) => return Ok(None),
-    };
+    match (pseudo, host) {
+        (Some(one), Some(other)) if one.as_str().as_bytes() != other => Err(Unfit::Malformed),
+        (Some(one), _) => Ok(Some(one)),
+        (None, Some(host)) => whom(host).map(Some),
+        (None, None) => Ok(None),
+    }
+}
+
+/// Not empty, and nobody's password in it (§4.3.1).
+fn whom(text: &[u8]) -> Result<Authority, Unfit> {
     if text.is_empty() || text.contains(&b'@') {
         return Err(Unfit::Malformed);
     }
-    Authority::try_from(text.as_slice())
-        .map(Some)
-        .map_err(|_| Unfit::Malformed)
+    Authority::try_from(text).map_err(|_| Unfit::Malformed)
 }
 
 #[cfg(test)]
@@ -339,11 +388,38 @@ mod tests {
             .header("x-own", "1")
             .body(())
             .unwrap();
-        let (block, _) = write_request(&request);
+        let mut block = Vec::new();
+        write_request(&mut block, &request);
         let seen = super::request(&block, LIMITS).unwrap();
         assert_eq!(seen.method(), "PUT");
         assert_eq!(seen.uri(), request.uri());
         assert_eq!(seen.headers().len(), 2);
+    }
+
+    #[test]
+    fn what_a_server_adds_is_among_the_fields_and_counts() {
+        for length in [0, 7, 30, 10_000, u64::MAX] {
+            let mut response = Response::new(());
+            response
+                .headers_mut()
+                .insert("x-own", HeaderValue::from_static("1"));
+            let added = Added {
+                length: Some(length),
+                date: Some(HeaderValue::from_static("now")),
+            };
+            let mut block = Vec::new();
+            let size = write_response(&mut block, &response, &added);
+            let seen = super::response(&block, LIMITS).unwrap();
+            assert_eq!(seen.status(), 200);
+            assert_eq!(seen.headers()["content-length"], length.to_string());
+            assert_eq!(seen.headers()["date"], "now");
+            let counted: usize = seen
+                .headers()
+                .iter()
+                .map(|(name, value)| name.as_str().len() + value.len() + 32)
+                .sum();
+            assert_eq!(size, (counted + ":status200".len() + 32) as u64);
+        }
     }
 
     #[test]

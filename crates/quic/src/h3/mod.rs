@@ -19,9 +19,12 @@ pub mod server;
 mod stream;
 mod varint;
 
-use std::{fmt, time::Duration};
+use std::{fmt, future::poll_fn, pin::pin, task::Poll, time::Duration};
+
+use tokio::time::{error::Elapsed, timeout};
 
 pub use datagram::{DatagramError, Datagrams};
+pub(crate) use message::Added;
 pub use message::Protocol;
 pub use server::Exchange;
 pub use stream::{Piece, ReceiveHalf, SendHalf};
@@ -143,4 +146,14 @@ pub enum Error {
     /// The connection has ended.
     #[error("the connection has ended: {0}")]
     Connection(#[from] quinn::ConnectionError),
+}
+
+/// Bounds a wait. What is ready at once, as most is, needs neither clock nor timer.
+pub(crate) async fn within<F: Future>(time: Duration, future: F) -> Result<F::Output, Elapsed> {
+    let mut future = pin!(future);
+    let first = poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await;
+    match first {
+        Poll::Ready(output) => Ok(output),
+        Poll::Pending => timeout(time, future).await,
+    }
 }

@@ -1,15 +1,19 @@
 //! The server's end of a connection: requests come, each with the two halves of its exchange.
 
-use std::sync::{Arc, atomic::Ordering::Relaxed};
+use std::{
+    future::poll_fn,
+    sync::{Arc, atomic::Ordering::Relaxed},
+    task::Poll,
+};
 
 use http::{HeaderValue, Method, Response, StatusCode};
-use tokio::time::timeout;
 
 use super::{
     Code, Datagrams, Error, ReceiveHalf, SendHalf, Settings,
     link::{Link, Side, number},
     message::{self, Protocol, Unfit},
     qpack::Unusable,
+    within,
 };
 use crate::Incoming;
 
@@ -119,7 +123,7 @@ impl Arriving {
     /// # Errors
     /// [`Error`]: there is no request.
     pub async fn resolve(mut self) -> Result<Exchange, Error> {
-        let head = timeout(self.settings.head_time, self.receive.head()).await;
+        let head = within(self.settings.head_time, self.receive.head()).await;
         let block = match head {
             Ok(Ok(Some(block))) => block,
             Ok(Ok(None)) => {
@@ -158,6 +162,11 @@ impl Arriving {
             self.receive.expect_tunnel();
         } else {
             self.receive.expect_body(length);
+            poll_fn(|cx| {
+                self.receive.look_ahead(cx);
+                Poll::Ready(())
+            })
+            .await;
         }
         let early = self.receive.is_early() && !self.link.established.load(Relaxed);
         if early {
@@ -182,7 +191,7 @@ impl Arriving {
         *refusal.status_mut() = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
         self.receive.stop(Code::NO_ERROR);
         if self.send.response(&refusal).is_ok()
-            && timeout(self.settings.head_time, self.send.flush())
+            && within(self.settings.head_time, self.send.flush())
                 .await
                 .is_ok_and(|sent| sent.is_ok())
         {

@@ -17,7 +17,7 @@ use super::{
     Code, Error,
     frame::{self, Frame, Frames, Role},
     link::{Link, Side},
-    message::{self, Unfit},
+    message::{self, Added, Unfit},
     qpack::Unusable,
 };
 
@@ -38,6 +38,10 @@ pub struct ReceiveHalf {
     at: At,
     /// Of a body whose length was said.
     left: Option<u64>,
+    /// Bytes behind those that `frames` has: what had come when the stream was asked last.
+    ahead: VecDeque<Bytes>,
+    /// What [`ReceiveHalf::look_ahead`] met, until it is asked for.
+    failed: Option<Box<ReadError>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +68,8 @@ impl ReceiveHalf {
             link: Arc::clone(link),
             at: At::Head,
             left: None,
+            ahead: VecDeque::new(),
+            failed: None,
         }
     }
 
@@ -174,6 +180,21 @@ impl ReceiveHalf {
         self.at = At::Tunnel;
     }
 
+    /// Takes the end of a message without a body that has come with its head, as that of most requests. Who drops a message before its
+    /// end asks for the rest not to be sent: a frame more in the answer, and a packet more where it is late.
+    pub(crate) fn look_ahead(&mut self, cx: &mut Context<'_>) {
+        if self.at != At::Body || !self.frames.may_end() {
+            return;
+        }
+        match self.poll_stream(cx) {
+            Poll::Ready(Ok(Some(bytes))) => self.frames.push(bytes),
+            // A body that should be there is missed when it is asked for.
+            Poll::Ready(Ok(None)) if matches!(self.left, None | Some(0)) => self.at = At::Ended,
+            Poll::Ready(Err(error)) => self.failed = Some(Box::new(error)),
+            Poll::Ready(Ok(None)) | Poll::Pending => {}
+        }
+    }
+
     /// What a section that is no message leads to.
     pub(crate) fn unfit(&mut self, unfit: Unfit) -> Error {
         match unfit {
@@ -202,9 +223,12 @@ impl ReceiveHalf {
                 Ok(None) => {}
                 Err(code) => return Poll::Ready(Err(self.link.fail(code))),
             }
-            let read = ready!(pin!(self.stream.read_chunk(PORTION, true)).poll(cx));
+            let read = match self.failed.take() {
+                Some(error) => Err(*error),
+                None => ready!(self.poll_stream(cx)),
+            };
             match read {
-                Ok(Some(chunk)) => self.frames.push(chunk.bytes),
+                Ok(Some(bytes)) => self.frames.push(bytes),
                 Ok(None) if self.frames.may_end() => return Poll::Ready(Ok(None)),
                 Ok(None) => return Poll::Ready(Err(self.link.fail(Code::FRAME_ERROR))),
                 Err(error) => {
@@ -220,6 +244,25 @@ impl ReceiveHalf {
                 }
             }
         }
+    }
+}
+
+impl ReceiveHalf {
+    /// The next bytes of the stream. What comes is in pieces of a packet each, and each look takes the connection's lock: so several are
+    /// taken at a time.
+    fn poll_stream(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, ReadError>> {
+        if let Some(bytes) = self.ahead.pop_front() {
+            return Poll::Ready(Ok(Some(bytes)));
+        }
+        let mut pieces = [const { Bytes::new() }; AT_ONCE];
+        let read = ready!(pin!(self.stream.read_chunks(&mut pieces)).poll(cx))?;
+        let Some(count) = read else {
+            return Poll::Ready(Ok(None));
+        };
+        let mut pieces = pieces.into_iter().take(count);
+        let first = pieces.next();
+        self.ahead.extend(pieces);
+        Poll::Ready(Ok(first))
     }
 }
 
@@ -247,6 +290,8 @@ pub struct SendHalf {
     stream: quinn::SendStream,
     link: Arc<Link>,
     queue: VecDeque<Bytes>,
+    /// The end of the queue while it is written: a head, a short body and what frames them are one portion.
+    open: Vec<u8>,
     ended: bool,
 }
 
@@ -256,6 +301,7 @@ impl SendHalf {
             stream,
             link: Arc::clone(link),
             queue: VecDeque::new(),
+            open: Vec::new(),
             ended: false,
         }
     }
@@ -271,7 +317,16 @@ impl SendHalf {
     /// # Errors
     /// [`Error::TooLargeForPeer`]; nothing is queued then.
     pub fn response<T>(&mut self, response: &http::Response<T>) -> Result<(), Error> {
-        self.section(message::write_response(response))
+        self.response_with(response, &Added::default())
+    }
+
+    /// As [`SendHalf::response`], with fields that are not in the response's own.
+    pub(crate) fn response_with<T>(
+        &mut self,
+        response: &http::Response<T>,
+        added: &Added,
+    ) -> Result<(), Error> {
+        self.section(|into| message::write_response(into, response, added))
     }
 
     /// Queues a request's head.
@@ -279,7 +334,7 @@ impl SendHalf {
     /// # Errors
     /// [`Error::TooLargeForPeer`].
     pub(crate) fn request<T>(&mut self, request: &http::Request<T>) -> Result<(), Error> {
-        self.section(message::write_request(request))
+        self.section(|into| message::write_request(into, request))
     }
 
     /// Queues a part of the body.
@@ -287,14 +342,15 @@ impl SendHalf {
         if data.is_empty() {
             return;
         }
-        let mut head = Vec::with_capacity(16);
-        frame::write_header(&mut head, frame::DATA, data.len());
-        if data.len() <= SHORT {
-            // One portion less to keep track of until it is acknowledged.
-            head.extend_from_slice(&data);
-            self.queue.push_back(head.into());
+        let short = data.len() <= SHORT;
+        self.open
+            .reserve(FRAME + if short { data.len() } else { 0 });
+        frame::write_header(&mut self.open, frame::DATA, data.len());
+        if short {
+            // Two portions less to keep track of until they are acknowledged.
+            self.open.extend_from_slice(&data);
         } else {
-            self.queue.push_back(head.into());
+            self.shut();
             self.queue.push_back(data);
         }
     }
@@ -304,7 +360,7 @@ impl SendHalf {
     /// # Errors
     /// [`Error::TooLargeForPeer`].
     pub fn trailers(&mut self, trailers: &HeaderMap) -> Result<(), Error> {
-        self.section(message::write_trailers(trailers))
+        self.section(|into| message::write_trailers(into, trailers))
     }
 
     /// Sends what is queued, as far as the peer's windows go.
@@ -312,6 +368,7 @@ impl SendHalf {
     /// # Errors
     /// [`Error`]: it will not arrive.
     pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        self.shut();
         while !self.queue.is_empty() {
             let portions = self.queue.make_contiguous();
             let written = ready!(pin!(self.stream.write_chunks(portions)).poll(cx));
@@ -339,7 +396,7 @@ impl SendHalf {
 
     /// Ends the message. Everything must have been flushed.
     pub fn finish(&mut self) {
-        debug_assert!(self.queue.is_empty(), "what is queued would be lost");
+        debug_assert!(self.queued() == 0, "what is queued would be lost");
         self.ended = true;
         let _ = self.stream.finish();
     }
@@ -355,7 +412,7 @@ impl SendHalf {
     /// Bytes queued and not yet taken by the connection.
     #[must_use]
     pub fn queued(&self) -> usize {
-        self.queue.iter().map(Bytes::len).sum()
+        self.open.len() + self.queue.iter().map(Bytes::len).sum::<usize>()
     }
 
     /// Completes when the peer does not want the rest, or has all of it.
@@ -366,20 +423,29 @@ impl SendHalf {
         }
     }
 
-    fn section(&mut self, (block, size): (Vec<u8>, u64)) -> Result<(), Error> {
+    fn section(&mut self, write: impl FnOnce(&mut Vec<u8>) -> u64) -> Result<(), Error> {
+        self.open.reserve(HEAD);
+        let start = self.open.len();
+        frame::begin_headers(&mut self.open);
+        let size = write(&mut self.open);
         if let Some(peer) = self.link.peer()
             && size > peer.section_bytes
         {
+            self.open.truncate(start);
             return Err(Error::TooLargeForPeer {
                 size,
                 allowed: peer.section_bytes,
             });
         }
-        let mut bytes = Vec::with_capacity(block.len() + 8);
-        frame::write_header(&mut bytes, frame::HEADERS, block.len());
-        bytes.extend_from_slice(&block);
-        self.queue.push_back(bytes.into());
+        frame::end_headers(&mut self.open, start);
         Ok(())
+    }
+
+    /// What is written becomes a portion.
+    fn shut(&mut self) {
+        if !self.open.is_empty() {
+            self.queue.push_back(std::mem::take(&mut self.open).into());
+        }
     }
 }
 
@@ -410,7 +476,12 @@ fn failed(error: WriteError) -> Error {
     }
 }
 
-/// What is taken from the connection at a time.
-const PORTION: usize = 64 << 10;
+/// Pieces taken from the connection at a time. Each is of one packet, so this bounds what is credited to the peer and not yet asked for: about 22 KiB
+/// on usual paths.
+const AT_ONCE: usize = 16;
 /// Data up to this is copied behind its frame's head.
 const SHORT: usize = 1024;
+/// The head of a frame, at most.
+const FRAME: usize = 16;
+/// A usual message's head.
+const HEAD: usize = 256;

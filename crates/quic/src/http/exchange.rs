@@ -4,10 +4,9 @@ use std::{pin::pin, time::Duration};
 
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
-use tokio::time::timeout;
 
 use super::Body;
-use crate::h3::{Code, Error, SendHalf};
+use crate::h3::{Code, Error, SendHalf, within};
 
 /// Sends what is queued, then the body, then the end. `patience` bounds each wait for the peer, not for the body's maker.
 pub(super) async fn send_body(
@@ -51,7 +50,7 @@ pub(super) async fn send_body(
 pub(super) async fn flush(send: &mut SendHalf, patience: Duration) -> Result<(), Error> {
     loop {
         let before = send.queued();
-        match timeout(patience, send.flush()).await {
+        match within(patience, send.flush()).await {
             Ok(flushed) => return flushed,
             Err(_) if send.queued() < before => {}
             Err(_) => {

@@ -3,13 +3,17 @@
 
 use std::{
     cell::Cell,
+    future::poll_fn,
     io,
     net::{SocketAddr, TcpListener},
+    panic::{AssertUnwindSafe, catch_unwind},
+    pin::{Pin, pin},
     rc::Rc,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
+    task::Poll,
     time::{Duration, SystemTime},
 };
 
@@ -24,7 +28,7 @@ use tokio::sync::Notify;
 use super::{Body, Received, exchange, tcp};
 use crate::{
     ALPN_H3, BindError, Config, Endpoint, Incoming, Server, ServerTls, Stats,
-    h3::{self, Exchange, Settings},
+    h3::{self, Added, Exchange, Settings, server::Arriving},
 };
 
 /// How to serve.
@@ -322,27 +326,44 @@ where
         return;
     };
     let stop = state.common.stop.clone();
+    let mut stopped = pin!(stop.wait());
     let mut draining = false;
     loop {
         tokio::select! {
             biased;
-            () = stop.wait(), if !draining => {
+            () = &mut stopped, if !draining => {
                 draining = true;
                 connection.drain().await;
             }
             arriving = connection.accept() => {
                 let Some(arriving) = arriving else { return };
-                let busy = state.busy();
-                // A task of its own: a panic in it ends this exchange, whose halves are reset, and nothing else.
-                tokio::task::spawn_local(async move {
-                    if let Ok(exchange) = arriving.resolve().await {
-                        let answered = answer(&busy.0, exchange).await;
-                        if let Err(error) = answered {
-                            tracing::debug!(%error, "a response did not arrive");
-                        }
-                    }
-                });
+                begin(Box::pin(exchange(state.busy(), arriving))).await;
             }
+        }
+    }
+}
+
+/// Most requests are answered as soon as they are seen: a task for each would cost as much as the answer. What has to wait goes on as a task. A panic ends this
+/// exchange, whose halves are reset, and nothing else, either way.
+async fn begin<F: Future<Output = ()> + 'static>(mut exchange: Pin<Box<F>>) {
+    let first = poll_fn(|cx| {
+        let polled = catch_unwind(AssertUnwindSafe(|| exchange.as_mut().poll(cx)));
+        Poll::Ready(polled.unwrap_or(Poll::Ready(())))
+    });
+    if first.await.is_pending() {
+        tokio::task::spawn_local(exchange);
+    }
+}
+
+async fn exchange<H, Fut>(busy: Busy<H>, arriving: Arriving)
+where
+    H: Fn(Request<Received>) -> Fut,
+    Fut: Future<Output = Response<Body>>,
+{
+    if let Ok(exchange) = arriving.resolve().await {
+        let answered = answer(&busy.0, exchange).await;
+        if let Err(error) = answered {
+            tracing::debug!(%error, "a response did not arrive");
         }
     }
 }
@@ -360,26 +381,37 @@ where
     } = exchange;
     let patience = state.common.options.body_time;
     let head_only = request.method() == Method::HEAD;
-    let response = if early && !request.method().is_safe() {
+    let mut response = if early && !request.method().is_safe() {
         let mut response = Response::new(Body::empty());
         *response.status_mut() = StatusCode::TOO_EARLY;
         response
     } else {
         let request = request.map(|()| Received::http3(receive, patience));
-        let gone = send.stopped();
-        tokio::select! {
-            biased;
-            response = (state.handler)(request) => response,
-            () = gone => return Err(h3::Error::Reset(h3::Code::REQUEST_CANCELLED)),
+        let mut handler = pin!((state.handler)(request));
+        // Whether the client is still there is asked only where there is something to wait for.
+        match poll_fn(|cx| Poll::Ready(handler.as_mut().poll(cx))).await {
+            Poll::Ready(response) => response,
+            Poll::Pending => {
+                let gone = send.stopped();
+                tokio::select! {
+                    biased;
+                    response = handler => response,
+                    () = gone => return Err(h3::Error::Reset(h3::Code::REQUEST_CANCELLED)),
+                }
+            }
         }
     };
-    let (mut response, body) = complete(response);
+    let added = added(&response);
     let bodiless = head_only
         || response.status() == StatusCode::NO_CONTENT
         || response.status() == StatusCode::NOT_MODIFIED;
     *response.version_mut() = http::Version::HTTP_3;
-    send.response(&response)?;
-    let body = if bodiless { Body::empty() } else { body };
+    send.response_with(&response, &added)?;
+    let body = if bodiless {
+        Body::empty()
+    } else {
+        response.into_body()
+    };
     if !body.is_end_stream() && body.size_hint().exact().is_none() {
         // Its maker may take long for the first part.
         exchange::flush(&mut send, patience).await?;
@@ -387,23 +419,17 @@ where
     exchange::send_body(&mut send, body, patience).await
 }
 
-/// Adds what every response has: a date (RFC 9110 §6.6.1), and the body's length where it is known.
-fn complete(response: Response<Body>) -> (Response<()>, Body) {
-    let (mut parts, body) = response.into_parts();
-    let status = parts.status;
-    let lengthy = !status.is_informational() && status != StatusCode::NO_CONTENT;
-    if let Some(length) = body
-        .size_hint()
-        .exact()
-        .filter(|_| lengthy && status != StatusCode::NOT_MODIFIED)
-    {
-        parts
-            .headers
-            .entry(header::CONTENT_LENGTH)
-            .or_insert_with(|| length.into());
+/// What every response has: a date (RFC 9110 §6.6.1), and the body's length where it is known.
+fn added(response: &Response<Body>) -> Added {
+    let (status, headers) = (response.status(), response.headers());
+    let lengthy = !status.is_informational()
+        && status != StatusCode::NO_CONTENT
+        && status != StatusCode::NOT_MODIFIED;
+    let length = response.body().size_hint().exact();
+    Added {
+        length: length.filter(|_| lengthy && !headers.contains_key(header::CONTENT_LENGTH)),
+        date: (!headers.contains_key(header::DATE)).then(date),
     }
-    parts.headers.entry(header::DATE).or_insert_with(date);
-    (Response::from_parts(parts, ()), body)
 }
 
 /// Now, as HTTP says it; made once a second.

@@ -4,6 +4,7 @@ pub mod bulk;
 pub mod idle;
 pub mod keystroke;
 pub mod proxy;
+pub mod quic;
 pub mod relay;
 
 use std::path::PathBuf;

@@ -39,38 +39,36 @@ pub(crate) fn decode<E: From<Unusable>>(
         return Err(Unusable::Bad.into());
     }
     input.integer(7)?;
-    let (mut name, mut value) = (Vec::new(), Vec::new());
+    // Only what is in Huffman code is written anew; all else is read where it lies.
+    let (mut plain_name, mut plain_value) = (Vec::new(), Vec::new());
     let (mut size, mut count) = (0usize, 0usize);
     while let Some(first) = input.rest.first().copied() {
-        name.clear();
-        value.clear();
-        match first {
+        let (name, value) = match first {
             // §4.5.2: indexed.
             0x80.. => {
-                let (known, text) = input.reference(first & 0x40 != 0, 6)?;
-                name.extend_from_slice(known.as_bytes());
-                value.extend_from_slice(text.as_bytes());
+                let (name, value) = input.reference(first & 0x40 != 0, 6)?;
+                (name.as_bytes(), value.as_bytes())
             }
             // §4.5.4: a literal with a name of the table.
             0x40..=0x7f => {
-                let (known, _) = input.reference(first & 0x10 != 0, 4)?;
-                name.extend_from_slice(known.as_bytes());
-                input.string(7, limits.size, &mut value)?;
+                let (name, _) = input.reference(first & 0x10 != 0, 4)?;
+                let value = input.string(7, limits.size, &mut plain_value)?;
+                (name.as_bytes(), value)
             }
             // §4.5.6: a literal with a literal name.
             0x20..=0x3f => {
-                input.string(3, limits.size, &mut name)?;
-                input.string(7, limits.size, &mut value)?;
+                let name = input.string(3, limits.size, &mut plain_name)?;
+                (name, input.string(7, limits.size, &mut plain_value)?)
             }
             // §4.5.3 and §4.5.5 are about the dynamic table.
             _ => return Err(Unusable::Bad.into()),
-        }
+        };
         size += name.len() + value.len() + 32;
         count += 1;
         if size > limits.size || count > limits.count {
             return Err(Unusable::TooLarge.into());
         }
-        take(&name, &value)?;
+        take(name, value)?;
     }
     Ok(())
 }
@@ -106,6 +104,25 @@ pub(crate) fn field(into: &mut Vec<u8>, name: &str, value: &[u8]) {
     into.extend_from_slice(value);
 }
 
+/// Appends a field by its number in the table.
+pub(crate) fn indexed(into: &mut Vec<u8>, index: u8) {
+    integer(into, 0xc0, 6, index.into());
+}
+
+/// Appends a field whose name has that number in the table, and whose value has not.
+pub(crate) fn named(into: &mut Vec<u8>, index: u8, value: &[u8]) {
+    integer(into, 0x50, 4, index.into());
+    integer(into, 0, 7, value.len() as u64);
+    into.extend_from_slice(value);
+}
+
+/// `:status` 200.
+pub(crate) const STATUS_200: u8 = 25;
+/// `content-length`.
+pub(crate) const CONTENT_LENGTH: u8 = 4;
+/// `date`.
+pub(crate) const DATE: u8 = 6;
+
 /// RFC 7541 §5.1: a number that begins in the lowest `bits` of a byte.
 fn integer(into: &mut Vec<u8>, mark: u8, bits: u32, value: u64) {
     let most = (1u64 << bits) - 1;
@@ -126,7 +143,7 @@ struct Input<'a> {
     rest: &'a [u8],
 }
 
-impl Input<'_> {
+impl<'a> Input<'a> {
     fn byte(&mut self) -> Result<u8, Unusable> {
         let (first, rest) = self.rest.split_first().ok_or(Unusable::Bad)?;
         self.rest = rest;
@@ -161,8 +178,16 @@ impl Input<'_> {
             .ok_or(Unusable::Bad)
     }
 
-    /// A string whose length begins in the lowest `bits`; the bit above says whether it is in Huffman code.
-    fn string(&mut self, bits: u32, most: usize, into: &mut Vec<u8>) -> Result<(), Unusable> {
+    /// A string whose length begins in the lowest `bits`; the bit above says whether it is in Huffman code, and has to be written to `plain`.
+    fn string<'b>(
+        &mut self,
+        bits: u32,
+        most: usize,
+        plain: &'b mut Vec<u8>,
+    ) -> Result<&'b [u8], Unusable>
+    where
+        'a: 'b,
+    {
         let coded = self.rest.first().ok_or(Unusable::Bad)? & (1 << bits) != 0;
         let length = usize::try_from(self.integer(bits)?).map_err(|_| Unusable::Bad)?;
         if length > self.rest.len() {
@@ -174,12 +199,13 @@ impl Input<'_> {
         if length > most {
             return Err(Unusable::TooLarge);
         }
-        if coded {
-            huffman::decode(text, into).ok_or(Unusable::Bad)
-        } else {
-            into.extend_from_slice(text);
-            Ok(())
+        if !coded {
+            return Ok(text);
         }
+        plain.clear();
+        plain.reserve(length * 8 / 5);
+        huffman::decode(text, plain).ok_or(Unusable::Bad)?;
+        Ok(plain)
     }
 }
 
@@ -223,6 +249,23 @@ mod tests {
         }
         let seen = read(&block).unwrap();
         let seen: Vec<_> = seen.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
+        assert_eq!(seen, fields);
+    }
+
+    #[test]
+    fn numbers_that_are_written_by_heart_are_the_tables() {
+        let mut block = Vec::new();
+        begin(&mut block);
+        indexed(&mut block, STATUS_200);
+        named(&mut block, CONTENT_LENGTH, b"17");
+        named(&mut block, DATE, b"now");
+        let seen = read(&block).unwrap();
+        let seen: Vec<_> = seen.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
+        let fields = [
+            (":status", "200"),
+            ("content-length", "17"),
+            ("date", "now"),
+        ];
         assert_eq!(seen, fields);
     }
 
