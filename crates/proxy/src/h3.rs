@@ -54,12 +54,14 @@ async fn serve(worker: Rc<Worker>, door: Rc<Door>, incoming: quic::Incoming) {
     let Ok(mut connection) = Connection::start(incoming, settings).await else {
         return;
     };
+    let mut tally = Tally::new(&worker, connection.quinn().clone());
     let deadline = worker.clock.deadline();
     let open = Rc::new(Unacknowledged::default());
     let mut phase = Phase::Open;
     let mut certificate = None;
     loop {
         let idle = Rc::strong_count(&open) == 1;
+        tally.look();
         match phase {
             Phase::Closing if idle && open.is_empty() => return connection.close(),
             Phase::Announced(until) if until <= worker.clock.precise() => {
@@ -113,7 +115,9 @@ async fn serve(worker: Rc<Worker>, door: Rc<Door>, incoming: quic::Incoming) {
             Ok(None) => {
                 // Requests that are on their way are its client's last ones here.
                 let trip = connection.quinn().rtt() * 2;
-                phase = Phase::Announced(worker.clock.precise() + trip.clamp(LEAST_NOTICE, MOST_NOTICE));
+                phase = Phase::Announced(
+                    worker.clock.precise() + trip.clamp(LEAST_NOTICE, MOST_NOTICE),
+                );
                 open.closing.set(true);
                 connection.announce().await;
             }
@@ -134,6 +138,67 @@ enum Phase {
     Announced(Duration),
     /// Nothing more is taken.
     Closing,
+}
+
+/// Adds what happens on a connection to the worker's counters, about once a second at most, and at its end.
+struct Tally<'a> {
+    worker: &'a Worker,
+    connection: quic::Connection,
+    counted: [u64; 6],
+    looked: Duration,
+}
+
+impl<'a> Tally<'a> {
+    fn new(worker: &'a Worker, connection: quic::Connection) -> Self {
+        worker.metrics.proxy_http3_connections_total.add_one();
+        worker.metrics.proxy_http3_connections_open.up();
+        Self {
+            worker,
+            connection,
+            counted: [0; 6],
+            looked: worker.clock.coarse(),
+        }
+    }
+
+    fn look(&mut self) {
+        let now = self.worker.clock.coarse();
+        if now.saturating_sub(self.looked) >= TALLY {
+            self.looked = now;
+            self.add();
+        }
+    }
+
+    fn add(&mut self) {
+        let stats = self.connection.stats();
+        let now = [
+            stats.udp_rx.bytes,
+            stats.udp_tx.bytes,
+            stats.path.sent_packets,
+            stats.path.lost_packets,
+            stats.path.black_holes_detected,
+            stats.frame_rx.path_response,
+        ];
+        let metrics = &self.worker.metrics;
+        let counters = [
+            &metrics.proxy_http3_received_bytes_total,
+            &metrics.proxy_http3_sent_bytes_total,
+            &metrics.proxy_http3_packets_sent_total,
+            &metrics.proxy_http3_packets_lost_total,
+            &metrics.proxy_http3_black_holes_total,
+            &metrics.proxy_http3_path_validations_total,
+        ];
+        for ((counter, now), before) in counters.into_iter().zip(now).zip(&mut self.counted) {
+            counter.add(now.saturating_sub(*before));
+            *before = now;
+        }
+    }
+}
+
+impl Drop for Tally<'_> {
+    fn drop(&mut self) {
+        self.add();
+        self.worker.metrics.proxy_http3_connections_open.down();
+    }
 }
 
 /// Answers that were written and may not have arrived: to close the connection would cut them off.
@@ -477,6 +542,8 @@ const PORTION: usize = 16 << 10;
 const FIRST: Duration = Duration::from_secs(5);
 /// Without a request.
 const IDLE: Duration = Duration::from_secs(75);
+/// How often a connection's figures are added up, at most.
+const TALLY: Duration = Duration::from_secs(1);
 /// Bounds of what clients are given to hear that they should go elsewhere.
 const LEAST_NOTICE: Duration = Duration::from_millis(200);
 const MOST_NOTICE: Duration = Duration::from_secs(2);
