@@ -130,6 +130,7 @@ impl<W: Write> Write for Steady<W> {
         }
         if told.and_then(|()| self.to.write_all(line)).is_err() {
             LOST.fetch_add(1, Relaxed);
+            control::count_lost_log_line();
         }
         Ok(line.len())
     }

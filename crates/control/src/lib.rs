@@ -30,7 +30,23 @@ mod metrics;
 mod process;
 mod status;
 
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
 pub use api::{Api, ApiError};
+
+/// Lines of the log that could not be written, of this process.
+static LOST_LOG_LINES: AtomicU64 = AtomicU64::new(0);
+
+/// Counts a line of the log that could not be written.
+pub fn count_lost_log_line() {
+    LOST_LOG_LINES.fetch_add(1, Relaxed);
+}
+
+/// Lines of the log that could not be written, since the process began.
+#[must_use]
+pub fn lost_log_lines() -> u64 {
+    LOST_LOG_LINES.load(Relaxed)
+}
 
 /// Whom an API tells about.
 #[derive(Clone)]

@@ -9,7 +9,7 @@ use std::{
 };
 
 use agent::Status;
-use server::Snapshot;
+use server::{QuicLinkSnapshot, Snapshot};
 
 use crate::{Source, process};
 
@@ -28,6 +28,12 @@ pub(crate) fn text(source: &Source) -> String {
         Source::Proxy(proxy) => of_proxy(&mut out, proxy),
     }
     of_process(&mut out);
+    out.single(
+        "gt_log_lines_lost_total",
+        "counter",
+        "Lines of the log that could not be written.",
+        crate::lost_log_lines(),
+    );
     out.text
 }
 
@@ -43,7 +49,102 @@ fn of_server(out: &mut Exposition, snapshot: &Snapshot) {
     }
     of_clients(out, snapshot);
     of_services(out, snapshot);
+    of_quic_links(out, snapshot);
 }
+
+/// A link has the labels `client`, `session` (from 0, where several share the id) and `link` (its number in the session).
+fn of_quic_links(out: &mut Exposition, snapshot: &Snapshot) {
+    let mut links = Vec::new();
+    let mut before: (&str, u32) = ("", 0);
+    for session in &snapshot.sessions {
+        let place = if before.0 == session.client {
+            before.1 + 1
+        } else {
+            0
+        };
+        before = (&session.client, place);
+        for link in &session.quic_links {
+            let number = (place.to_string(), link.number.to_string());
+            links.push((session.client.as_str(), number, link));
+        }
+    }
+    for (name, kind, help, value) in QUIC_LINK {
+        let family = out.family(&format!("gt_quic_link_{name}"), kind, help);
+        for (client, (session, number), link) in &links {
+            let labels = [("client", *client), ("session", session), ("link", number)];
+            family.sample(&labels, value(link));
+        }
+    }
+    let family = out.family(
+        "gt_quic_link_bytes_total",
+        "counter",
+        "Bytes of UDP payload that were received and sent on a QUIC link.",
+    );
+    for (client, (session, number), link) in &links {
+        for (direction, bytes) in [("received", link.received_bytes), ("sent", link.sent_bytes)] {
+            let labels = [
+                ("client", *client),
+                ("session", session),
+                ("link", number),
+                ("direction", direction),
+            ];
+            family.sample(&labels, bytes);
+        }
+    }
+}
+
+type QuicLinkMetric = (
+    &'static str,
+    &'static str,
+    &'static str,
+    fn(&QuicLinkSnapshot) -> f64,
+);
+
+/// Name behind `gt_quic_link_`, kind, help, value.
+const QUIC_LINK: [QuicLinkMetric; 7] = [
+    (
+        "rtt_seconds",
+        "gauge",
+        "The smoothed round-trip time of a QUIC link.",
+        |link| link.rtt.as_secs_f64(),
+    ),
+    (
+        "congestion_window_bytes",
+        "gauge",
+        "What may be on its way to the client unacknowledged.",
+        |link| link.congestion_window as f64,
+    ),
+    (
+        "mtu_bytes",
+        "gauge",
+        "The largest UDP payload that is sent on a QUIC link.",
+        |link| f64::from(link.mtu),
+    ),
+    (
+        "packets_sent_total",
+        "counter",
+        "Packets sent on a QUIC link.",
+        |link| link.packets as f64,
+    ),
+    (
+        "packets_lost_total",
+        "counter",
+        "Packets to the client that were lost.",
+        |link| link.lost as f64,
+    ),
+    (
+        "black_holes_total",
+        "counter",
+        "Times when large packets were lost and small ones were not.",
+        |link| link.black_holes as f64,
+    ),
+    (
+        "path_validations_total",
+        "counter",
+        "Proofs that the client is where its packets come from: one or two for each change of its address.",
+        |link| link.path_validations as f64,
+    ),
+];
 
 fn of_clients(out: &mut Exposition, snapshot: &Snapshot) {
     let clients = &snapshot.clients;
@@ -301,6 +402,64 @@ mod tests {
             out.text,
             "# HELP gt_x Two\\nlines.\n# TYPE gt_x gauge\ngt_x{service=\"a\\\"} 1\\n\\\\\"} 7\n"
         );
+    }
+
+    #[test]
+    fn quic_links_have_figures_of_their_own_also_where_sessions_share_an_id() {
+        let link = |number, mtu| QuicLinkSnapshot {
+            number,
+            rtt: std::time::Duration::from_millis(20),
+            loss: 0.1,
+            sent: 90,
+            packets: 100,
+            received: 80,
+            lost: 10,
+            congestion_window: 12_000,
+            sent_bytes: 9000,
+            received_bytes: 8000,
+            mtu,
+            black_holes: 1,
+            path_validations: 2,
+        };
+        let (mut one, mut two) = (session("web", 1), session("web", 2));
+        one.quic_links = vec![link(0, 1200), link(1, 1300)];
+        two.quic_links = vec![link(0, 1400)];
+        let mut out = Exposition::default();
+        let snapshot = Snapshot {
+            sessions: vec![one, two],
+            ..Snapshot::default()
+        };
+        of_server(&mut out, &snapshot);
+        let line = |start: &str| {
+            let lines = out.text.lines().filter(|line| line.starts_with(start));
+            lines.collect::<Vec<_>>()
+        };
+        assert_eq!(
+            line("gt_quic_link_mtu_bytes"),
+            [
+                "gt_quic_link_mtu_bytes{client=\"shared\",session=\"0\",link=\"0\"} 1200",
+                "gt_quic_link_mtu_bytes{client=\"shared\",session=\"0\",link=\"1\"} 1300",
+                "gt_quic_link_mtu_bytes{client=\"shared\",session=\"1\",link=\"0\"} 1400",
+            ]
+        );
+        for (name, value) in [
+            ("rtt_seconds", "0.02"),
+            ("congestion_window_bytes", "12000"),
+            ("packets_sent_total", "100"),
+            ("packets_lost_total", "10"),
+            ("black_holes_total", "1"),
+            ("path_validations_total", "2"),
+        ] {
+            let lines = line(&format!("gt_quic_link_{name}"));
+            assert_eq!(lines.len(), 3);
+            assert!(
+                lines
+                    .iter()
+                    .all(|line| line.ends_with(&format!("}} {value}"))),
+                "{lines:?}"
+            );
+        }
+        assert_eq!(line("gt_quic_link_bytes_total").len(), 6);
     }
 
     #[test]

@@ -177,6 +177,11 @@ struct QuicLink {
     received: u64,
     lost: u64,
     congestion_window: u64,
+    sent_bytes: u64,
+    received_bytes: u64,
+    mtu: u16,
+    black_holes: u64,
+    path_validations: u64,
 }
 
 impl From<&server::QuicLinkSnapshot> for QuicLink {
@@ -189,6 +194,11 @@ impl From<&server::QuicLinkSnapshot> for QuicLink {
             received: link.received,
             lost: link.lost,
             congestion_window: link.congestion_window,
+            sent_bytes: link.sent_bytes,
+            received_bytes: link.received_bytes,
+            mtu: link.mtu,
+            black_holes: link.black_holes,
+            path_validations: link.path_validations,
         }
     }
 }

@@ -13,11 +13,15 @@
 //! belongs to one user and lets nobody else in. What an id looks like is left to the protocols.
 
 use std::{
-    fs, io,
+    fs,
+    io::{self, Write as _},
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6},
     os::{
         fd::OwnedFd,
-        unix::net::{UnixDatagram as StdDatagram, UnixListener as StdListener},
+        unix::{
+            fs::OpenOptionsExt as _,
+            net::{UnixDatagram as StdDatagram, UnixListener as StdListener},
+        },
     },
     path::PathBuf,
     rc::Rc,
@@ -51,6 +55,39 @@ impl Steering {
         self.epoch
     }
 
+    /// A secret of all processes of the service, for ids that each of them can tell from those that strangers make up. It is made once and kept
+    /// beside the sockets.
+    ///
+    /// # Errors
+    /// The system's; `InvalidData` when something else is in its place.
+    pub fn key(&self) -> io::Result<[u8; KEY]> {
+        let mut path = self.stem.clone().into_os_string();
+        path.push(".key");
+        let path = PathBuf::from(path);
+        if !path.exists() {
+            let new = path.with_extension(format!("key-{}", std::process::id()));
+            let _ = fs::remove_file(&new);
+            let mut options = fs::OpenOptions::new();
+            let mut file = options
+                .write(true)
+                .create_new(true)
+                .mode(0o600)
+                .open(&new)?;
+            file.write_all(&rand::random::<[u8; KEY]>())?;
+            // Whole or not at all, and the first one stays.
+            let linked = fs::hard_link(&new, &path);
+            let _ = fs::remove_file(&new);
+            linked.or_else(|error| match error.kind() {
+                io::ErrorKind::AlreadyExists => Ok(()),
+                _ => Err(error),
+            })?;
+        }
+        let bytes = fs::read(&path)?;
+        bytes
+            .try_into()
+            .map_err(|_| io::ErrorKind::InvalidData.into())
+    }
+
     /// Opens the way into this process for the protocol `label`.
     ///
     /// # Errors
@@ -72,10 +109,10 @@ impl Steering {
 
     /// The way out of this process, for one thread.
     #[must_use]
-    pub fn outlet(&self, label: &'static str) -> Outlet {
+    pub fn outlet(&self, label: &str) -> Outlet {
         Outlet {
             steering: self.clone(),
-            label,
+            label: label.to_owned(),
             ways: Vec::new(),
             filled: false,
         }
@@ -96,11 +133,11 @@ pub struct Inlet {
 }
 
 impl Inlet {
-    /// Gives each datagram and its sender's address to `take`, without end, on a worker's runtime.
+    /// Gives each datagram, its sender's address and its mark to `take`, without end, on a worker's runtime.
     ///
     /// # Errors
     /// When the socket is of no use.
-    pub async fn serve(self, take: impl Fn(SocketAddr, &[u8]) + 'static) -> io::Result<()> {
+    pub async fn serve(self, take: impl Fn(SocketAddr, u8, &[u8]) + 'static) -> io::Result<()> {
         let listener = UnixListener::from_std(self.listener.try_clone()?)?;
         let take = Rc::new(take);
         let peers = Rc::new(());
@@ -138,7 +175,7 @@ impl Drop for Inlet {
 #[derive(Debug)]
 pub struct Outlet {
     steering: Steering,
-    label: &'static str,
+    label: String,
     ways: Vec<(u8, Way)>,
     /// Something was passed on since the last flush.
     filled: bool,
@@ -157,8 +194,9 @@ enum Way {
 }
 
 impl Outlet {
-    /// Takes a datagram for the process `epoch`; [`flush`](Self::flush) sends it at the latest.
-    pub fn pass(&mut self, epoch: u8, from: SocketAddr, datagram: &[u8]) {
+    /// Takes a datagram for the process `epoch`; [`flush`](Self::flush) sends it at the latest. `mark` is what the network wrote on it (ECN, 0
+    /// to 3).
+    pub fn pass(&mut self, epoch: u8, from: SocketAddr, mark: u8, datagram: &[u8]) {
         if epoch == self.steering.epoch || datagram.len() > LONGEST {
             return;
         }
@@ -168,8 +206,13 @@ impl Outlet {
         if packet.len() + HEADER + datagram.len() > PACKET && !send(socket, packet) {
             return self.close(epoch);
         }
-        write(packet, from, datagram);
+        write(packet, from, mark, datagram);
         self.filled = true;
+    }
+
+    /// Whether a process `epoch` was there when it was last looked for, at most a second ago.
+    pub fn reaches(&mut self, epoch: u8) -> bool {
+        epoch != self.steering.epoch && self.way(epoch).is_some()
     }
 
     /// Sends what was taken; to be called at the end of each turn.
@@ -212,7 +255,7 @@ impl Outlet {
             socket.set_nonblocking(true)?;
             // What the old process has not read yet; the system may give less.
             let _ = socket.set_send_buffer_size(BUFFER);
-            socket.connect(&SockAddr::unix(self.steering.path(self.label, epoch))?)?;
+            socket.connect(&SockAddr::unix(self.steering.path(&self.label, epoch))?)?;
             io::Result::Ok(socket)
         };
         match connect() {
@@ -247,8 +290,8 @@ fn send(socket: &Socket, packet: &mut Vec<u8>) -> bool {
     }
 }
 
-/// length u16 ‖ address 16 (IPv4 mapped) ‖ family u8 ‖ port u16 ‖ scope u32 ‖ datagram, little-endian: both ends are one machine's.
-fn write(packet: &mut Vec<u8>, from: SocketAddr, datagram: &[u8]) {
+/// length u16 ‖ address 16 (IPv4 mapped) ‖ family and 16 × mark u8 ‖ port u16 ‖ scope u32 ‖ datagram, little-endian: both ends are one machine's.
+fn write(packet: &mut Vec<u8>, from: SocketAddr, mark: u8, datagram: &[u8]) {
     let (ip, family, scope) = match from {
         SocketAddr::V4(from) => (from.ip().to_ipv6_mapped(), 4, 0),
         SocketAddr::V6(from) => (*from.ip(), 6, from.scope_id()),
@@ -256,14 +299,14 @@ fn write(packet: &mut Vec<u8>, from: SocketAddr, datagram: &[u8]) {
     let length = u16::try_from(datagram.len()).unwrap_or_default();
     packet.extend_from_slice(&length.to_le_bytes());
     packet.extend_from_slice(&ip.octets());
-    packet.push(family);
+    packet.push(family | (mark << 4));
     packet.extend_from_slice(&from.port().to_le_bytes());
     packet.extend_from_slice(&scope.to_le_bytes());
     packet.extend_from_slice(datagram);
 }
 
 /// `None` when the packet is not made like this.
-fn each(mut packet: &[u8], take: &impl Fn(SocketAddr, &[u8])) -> Option<()> {
+fn each(mut packet: &[u8], take: &impl Fn(SocketAddr, u8, &[u8])) -> Option<()> {
     while !packet.is_empty() {
         let (length, rest) = packet.split_first_chunk::<2>()?;
         let (ip, rest) = rest.split_first_chunk::<16>()?;
@@ -272,6 +315,7 @@ fn each(mut packet: &[u8], take: &impl Fn(SocketAddr, &[u8])) -> Option<()> {
         let (scope, rest) = rest.split_first_chunk::<4>()?;
         let (datagram, rest) = rest.split_at_checked(u16::from_le_bytes(*length).into())?;
         let (ip, port) = (Ipv6Addr::from(*ip), u16::from_le_bytes(*port));
+        let (family, mark) = (family & 15, family >> 4);
         let from = match family {
             4 => {
                 let ip = ip.to_ipv4_mapped().unwrap_or(Ipv4Addr::UNSPECIFIED);
@@ -279,12 +323,14 @@ fn each(mut packet: &[u8], take: &impl Fn(SocketAddr, &[u8])) -> Option<()> {
             }
             _ => SocketAddrV6::new(ip, port, 0, u32::from_le_bytes(*scope)).into(),
         };
-        take(from, datagram);
+        take(from, mark, datagram);
         packet = rest;
     }
     Some(())
 }
 
+/// Bytes of [`Steering::key`].
+const KEY: usize = 32;
 /// Threads of other processes that may be connected.
 const PEERS: i32 = 256;
 const HEADER: usize = 2 + 16 + 1 + 2 + 4;
@@ -313,16 +359,18 @@ mod tests {
         let mut packet = Vec::new();
         let four: SocketAddr = "192.0.2.1:53".parse().expect("an address");
         let six = SocketAddr::from(SocketAddrV6::new(Ipv6Addr::LOCALHOST, 9, 0, 3));
-        write(&mut packet, four, b"one");
-        write(&mut packet, six, b"");
-        write(&mut packet, four, &[7; 1500]);
+        write(&mut packet, four, 0, b"one");
+        write(&mut packet, six, 3, b"");
+        write(&mut packet, four, 2, &[7; 1500]);
         let got = RefCell::new(Vec::new());
-        let take = |from, datagram: &[u8]| got.borrow_mut().push((from, datagram.to_vec()));
+        let take = |from, mark, datagram: &[u8]| {
+            got.borrow_mut().push((from, mark, datagram.to_vec()));
+        };
         each(&packet, &take).expect("whole");
         let expected = [
-            (four, b"one".to_vec()),
-            (six, Vec::new()),
-            (four, vec![7; 1500]),
+            (four, 0, b"one".to_vec()),
+            (six, 3, Vec::new()),
+            (four, 2, vec![7; 1500]),
         ];
         assert_eq!(got.take(), expected);
         for cut in [1, 24, 26, packet.len() - 1] {
@@ -337,31 +385,45 @@ mod tests {
         let mut outlet = Steering::new(stem.clone(), 258).outlet("kcp");
         let from: SocketAddr = "127.0.0.1:7".parse().expect("an address");
         // Nobody there, and nobody else is asked.
-        outlet.pass(9, from, b"lost");
+        outlet.pass(9, from, 0, b"lost");
         outlet.flush();
         let inlet = old.inlet("kcp").expect("opened");
         let local = tokio::task::LocalSet::new();
         let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
         local
             .run_until(async {
-                let serving = tokio::task::spawn_local(inlet.serve(move |from, datagram| {
-                    let _ = tell.send((from, datagram.to_vec()));
+                let serving = tokio::task::spawn_local(inlet.serve(move |from, mark, datagram| {
+                    let _ = tell.send((from, mark, datagram.to_vec()));
                 }));
                 for n in 0..100_u8 {
-                    outlet.pass(1, from, &[n; 1400]);
+                    outlet.pass(1, from, n % 4, &[n; 1400]);
                 }
                 outlet.flush();
                 for n in 0..100_u8 {
-                    assert_eq!(told.recv().await, Some((from, vec![n; 1400])));
+                    assert_eq!(told.recv().await, Some((from, n % 4, vec![n; 1400])));
                 }
                 serving.abort();
                 let _ = serving.await;
             })
             .await;
         // Gone: lost without an error, and the file with it.
-        outlet.pass(1, from, b"late");
+        assert!(outlet.reaches(1));
+        outlet.pass(1, from, 0, b"late");
         outlet.flush();
+        assert!(!outlet.reaches(1), "it was found to be gone");
         assert!(old.inlet("kcp").is_ok());
         assert!(!old.path("kcp", 1).exists());
+    }
+
+    #[test]
+    fn all_processes_of_a_service_have_one_key() {
+        let stem = stem();
+        let first = Steering::new(stem.clone(), 1).key().expect("made");
+        assert_eq!(Steering::new(stem.clone(), 2).key().expect("read"), first);
+        assert_ne!(first, [0; KEY]);
+        let path = stem.with_extension("key");
+        fs::write(&path, b"short").expect("written");
+        assert!(Steering::new(stem, 3).key().is_err());
+        let _ = fs::remove_file(path);
     }
 }

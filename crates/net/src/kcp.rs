@@ -72,7 +72,7 @@ struct Other(Outlet);
 
 impl secure::Elsewhere for Other {
     fn pass(&mut self, epoch: u8, from: SocketAddr, datagram: &[u8]) {
-        self.0.pass(epoch, from, datagram);
+        self.0.pass(epoch, from, 0, datagram);
     }
 
     fn flush(&mut self) {
@@ -122,7 +122,7 @@ impl OpenEntrance {
     pub async fn serve(self) -> io::Result<()> {
         let Self { entrance, inlet } = self;
         inlet
-            .serve(move |from, datagram| entrance.give(from, datagram))
+            .serve(move |from, _, datagram| entrance.give(from, datagram))
             .await
     }
 }

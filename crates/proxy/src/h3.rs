@@ -5,11 +5,12 @@
 //! `Early-Data: 1`, others are answered 425 (RFC 8470).
 
 use std::{
-    io,
+    cell::{Cell, RefCell},
+    fmt, io,
     net::SocketAddr,
-    pin::pin,
+    pin::{Pin, pin},
     rc::Rc,
-    task::{Context, Poll, ready},
+    task::{Context, Poll, Waker, ready},
     time::Duration,
 };
 
@@ -53,21 +54,34 @@ async fn serve(worker: Rc<Worker>, door: Rc<Door>, incoming: quic::Incoming) {
     let Ok(mut connection) = Connection::start(incoming, settings).await else {
         return;
     };
+    let mut tally = Tally::new(&worker, connection.quinn().clone());
     let deadline = worker.clock.deadline();
-    let open = Rc::new(());
-    let mut closing = false;
+    let open = Rc::new(Unacknowledged::default());
+    let mut phase = Phase::Open;
     let mut certificate = None;
     loop {
         let idle = Rc::strong_count(&open) == 1;
-        if idle && closing {
-            return connection.close();
+        tally.look();
+        match phase {
+            Phase::Closing if idle && open.is_empty() => return connection.close(),
+            Phase::Announced(until) if until <= worker.clock.precise() => {
+                phase = Phase::Closing;
+                connection.drain().await;
+                continue;
+            }
+            _ => {}
         }
-        deadline.set(Some(if idle { IDLE } else { LOOK }));
+        deadline.set(Some(match phase {
+            Phase::Open if idle => IDLE,
+            Phase::Open => LOOK,
+            Phase::Announced(until) => until.saturating_sub(worker.clock.precise()),
+            Phase::Closing => SOON,
+        }));
         let accepted = {
             let mut accepting = pin!(connection.accept());
             deadline
                 .limit(|cx| {
-                    if worker.is_draining() && !closing {
+                    if worker.is_draining() && matches!(phase, Phase::Open) {
                         return Poll::Ready(None);
                     }
                     accepting.as_mut().poll(cx).map(Some)
@@ -90,9 +104,8 @@ async fn serve(worker: Rc<Worker>, door: Rc<Door>, incoming: quic::Incoming) {
                     certificate: certificate.clone(),
                 };
                 tokio::task::spawn_local(async move {
-                    let _open = open;
                     if let Ok(exchange) = arriving.resolve().await
-                        && let Some(stream) = H3Stream::new(exchange).await
+                        && let Some(stream) = H3Stream::new(exchange, &open).await
                     {
                         let conn = Conn::H3(Box::new(stream));
                         visitor::serve_stream(&worker, conn, &about).await;
@@ -101,16 +114,131 @@ async fn serve(worker: Rc<Worker>, door: Rc<Door>, incoming: quic::Incoming) {
             }
             Ok(Some(None)) => return,
             Ok(None) => {
-                closing = true;
-                connection.drain().await;
+                // Requests that are on their way are its client's last ones here.
+                let trip = connection.quinn().rtt() * 2;
+                phase = Phase::Announced(
+                    worker.clock.precise() + trip.clamp(LEAST_NOTICE, MOST_NOTICE),
+                );
+                open.closing.set(true);
+                connection.announce().await;
             }
-            Err(_) if idle => {
-                closing = true;
+            Err(_) if idle && matches!(phase, Phase::Open) => {
+                phase = Phase::Closing;
                 connection.drain().await;
             }
             Err(_) => {}
         }
     }
+}
+
+/// How far a connection's end has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Open,
+    /// Its client was asked to go elsewhere; what it asked before it could know is taken until then.
+    Announced(Duration),
+    /// Nothing more is taken.
+    Closing,
+}
+
+/// Adds what happens on a connection to the worker's counters, about once a second at most, and at its end.
+struct Tally<'a> {
+    worker: &'a Worker,
+    connection: quic::Connection,
+    counted: [u64; 6],
+    looked: Duration,
+}
+
+impl<'a> Tally<'a> {
+    fn new(worker: &'a Worker, connection: quic::Connection) -> Self {
+        worker.metrics.proxy_http3_connections_total.add_one();
+        worker.metrics.proxy_http3_connections_open.up();
+        Self {
+            worker,
+            connection,
+            counted: [0; 6],
+            looked: worker.clock.coarse(),
+        }
+    }
+
+    fn look(&mut self) {
+        let now = self.worker.clock.coarse();
+        if now.saturating_sub(self.looked) >= TALLY {
+            self.looked = now;
+            self.add();
+        }
+    }
+
+    fn add(&mut self) {
+        let stats = self.connection.stats();
+        let now = [
+            stats.udp_rx.bytes,
+            stats.udp_tx.bytes,
+            stats.path.sent_packets,
+            stats.path.lost_packets,
+            stats.path.black_holes_detected,
+            stats.frame_rx.path_response,
+        ];
+        let metrics = &self.worker.metrics;
+        let counters = [
+            &metrics.proxy_http3_received_bytes_total,
+            &metrics.proxy_http3_sent_bytes_total,
+            &metrics.proxy_http3_packets_sent_total,
+            &metrics.proxy_http3_packets_lost_total,
+            &metrics.proxy_http3_black_holes_total,
+            &metrics.proxy_http3_path_validations_total,
+        ];
+        for ((counter, now), before) in counters.into_iter().zip(now).zip(&mut self.counted) {
+            counter.add(now.saturating_sub(*before));
+            *before = now;
+        }
+    }
+}
+
+impl Drop for Tally<'_> {
+    fn drop(&mut self) {
+        self.add();
+        self.worker.metrics.proxy_http3_connections_open.down();
+    }
+}
+
+/// Answers that were written and may not have arrived: to close the connection would cut them off.
+#[derive(Default)]
+struct Unacknowledged {
+    /// Short ones count, too.
+    closing: Cell<bool>,
+    answers: RefCell<Vec<Delivery>>,
+}
+
+type Delivery = Pin<Box<dyn Future<Output = ()>>>;
+
+impl Unacknowledged {
+    fn add(&self, send: &SendHalf, length: u64) {
+        if length >= LONG_ANSWER || self.closing.get() {
+            let mut answers = self.answers.borrow_mut();
+            if answers.len() >= MANY {
+                answers.retain_mut(is_pending);
+            }
+            answers.push(Box::pin(send.delivered()));
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        let mut answers = self.answers.borrow_mut();
+        answers.retain_mut(is_pending);
+        answers.is_empty()
+    }
+}
+
+impl fmt::Debug for Unacknowledged {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Unacknowledged")
+    }
+}
+
+fn is_pending(delivery: &mut Delivery) -> bool {
+    let mut cx = Context::from_waker(Waker::noop());
+    delivery.as_mut().poll(&mut cx).is_pending()
 }
 
 /// What holds before a route is known: the most that any route allows.
@@ -154,6 +282,10 @@ pub(crate) struct H3Stream {
     /// An answer's head that is not complete.
     unparsed: Vec<u8>,
     writing: Writing,
+    /// Bytes of the answer's body.
+    length: u64,
+    /// Of the connection, which is busy while this is held.
+    unacknowledged: Rc<Unacknowledged>,
 }
 
 #[derive(Debug)]
@@ -168,7 +300,7 @@ enum Writing {
 
 impl H3Stream {
     /// `None` if the request cannot be said in HTTP/1.1, or not now; it has been answered then.
-    async fn new(exchange: Exchange) -> Option<Self> {
+    async fn new(exchange: Exchange, unacknowledged: &Rc<Unacknowledged>) -> Option<Self> {
         let Exchange {
             request,
             early,
@@ -214,6 +346,8 @@ impl H3Stream {
             head: ResponseHead::default(),
             unparsed: Vec::new(),
             writing: Writing::Head(awaiting),
+            length: 0,
+            unacknowledged: Rc::clone(unacknowledged),
         })
     }
 
@@ -280,6 +414,7 @@ impl H3Stream {
             Writing::Tunnel => {
                 let n = bytes.len().min(PORTION);
                 self.send.data(Bytes::copy_from_slice(&bytes[..n]));
+                self.length += n as u64;
                 n
             }
             Writing::Ending | Writing::Ended => {
@@ -290,6 +425,7 @@ impl H3Stream {
                 let decoded = body.decoder().decode(&bytes[..n]).map_err(|_| invalid())?;
                 if !decoded.data.is_empty() {
                     let data = Bytes::copy_from_slice(&bytes[decoded.data]);
+                    self.length += data.len() as u64;
                     self.send.data(data);
                 }
                 let (consumed, end) = (decoded.consumed, decoded.end);
@@ -311,6 +447,7 @@ impl H3Stream {
         if matches!(self.writing, Writing::Ending) {
             self.writing = Writing::Ended;
             self.send.finish();
+            self.unacknowledged.add(&self.send, self.length);
         }
         Poll::Ready(Ok(()))
     }
@@ -433,5 +570,16 @@ const PORTION: usize = 16 << 10;
 const FIRST: Duration = Duration::from_secs(5);
 /// Without a request.
 const IDLE: Duration = Duration::from_secs(75);
+/// How often a connection's figures are added up, at most.
+const TALLY: Duration = Duration::from_secs(1);
+/// Bounds of what clients are given to hear that they should go elsewhere.
+const LEAST_NOTICE: Duration = Duration::from_millis(200);
+const MOST_NOTICE: Duration = Duration::from_secs(2);
+/// How often it is asked whether the last answers have arrived.
+const SOON: Duration = Duration::from_millis(100);
+/// Shorter answers have arrived when a connection ends, unless it ends at once.
+const LONG_ANSWER: u64 = 64 << 10;
+/// Answers to keep in mind before it is asked which of them have arrived; a client has no more streams than this.
+const MANY: usize = 128;
 /// How often it is asked whether there are requests.
 const LOOK: Duration = Duration::from_secs(5);

@@ -100,6 +100,22 @@ metrics! {
         proxy_denied_total: Counter,
         /// Requests refused because every server of the upstream was busy or ill.
         proxy_unavailable_total: Counter,
+        /// Visitor connections over HTTP/3 that are open; they count among the others, too.
+        proxy_http3_connections_open: Gauge,
+        /// Visitor connections over HTTP/3 that were accepted.
+        proxy_http3_connections_total: Counter,
+        /// Bytes of UDP payload from visitors over HTTP/3.
+        proxy_http3_received_bytes_total: Counter,
+        /// Bytes of UDP payload to visitors over HTTP/3.
+        proxy_http3_sent_bytes_total: Counter,
+        /// Packets to visitors over HTTP/3.
+        proxy_http3_packets_sent_total: Counter,
+        /// Of them, those that were lost.
+        proxy_http3_packets_lost_total: Counter,
+        /// Times when large packets to a visitor were lost and small ones were not.
+        proxy_http3_black_holes_total: Counter,
+        /// Proofs that a visitor is where its packets come from: one or two for each change of its address.
+        proxy_http3_path_validations_total: Counter,
     }
 }
 

@@ -350,16 +350,38 @@ impl Proxy {
     /// Takes no more visitors; exchanges that are under way end, and their connections with them. Returns when nobody new is accepted, after
     /// half a second at most.
     pub fn leave(&self) {
-        self.end_within(LAST_REQUEST);
+        let reading: Vec<_> = self
+            .quic
+            .iter()
+            .filter(|(_, it)| self.hand_over(it))
+            .collect();
+        let reads = || reading.iter().any(|(_, server)| server.is_reading());
+        self.end_within(LAST_REQUEST, reads);
     }
 
-    fn end_within(&self, last: Duration) {
+    /// Lets connections of HTTP/3 go on with what the process that takes over passes on. False: there is no way, and they are lost.
+    fn hand_over(&self, server: &quic::Server) -> bool {
+        let Some(first) = self.workers.first() else {
+            return false;
+        };
+        match server.hand_over(first) {
+            Ok(()) => true,
+            Err(error) => {
+                let address = server.local_addr();
+                tracing::warn!(%error, %address, "visitors over HTTP/3 lose their connections: the next process has no way to pass on what comes for them");
+                false
+            }
+        }
+    }
+
+    /// `reads`: whether what the next process is to read is still read here.
+    fn end_within(&self, last: Duration, reads: impl Fn() -> bool) {
         self.stopping.trigger();
         for (_, server) in &self.quic {
             server.refuse_new();
         }
         let until = Instant::now() + LEAVE_TIME;
-        while self.accepting.load(SeqCst) > 0 && Instant::now() < until {
+        while (self.accepting.load(SeqCst) > 0 || reads()) && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(1));
         }
         self.on_each(move |worker| worker.drain(last));
@@ -377,7 +399,7 @@ impl Proxy {
     /// Ends in order: takes no more visitors, lets exchanges end for up to `patience`.
     pub fn stop(self, patience: Duration) {
         // There is nobody to take the next request.
-        self.end_within(LAST_CHANCE);
+        self.end_within(LAST_CHANCE, || false);
         let until = Instant::now() + patience;
         while self.left() > 0 && Instant::now() < until {
             std::thread::sleep(POLL);

@@ -5,7 +5,10 @@ use std::{
     collections::HashMap,
     fmt,
     net::IpAddr,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
     time::{Duration, Instant},
 };
 
@@ -45,7 +48,10 @@ impl fmt::Display for Complaint {
 
 /// What was written lately; bounded.
 #[derive(Debug, Default)]
-pub(crate) struct Complaints(Mutex<HashMap<Key, Entry>>);
+pub(crate) struct Complaints {
+    entries: Mutex<HashMap<Key, Entry>>,
+    unwritten: AtomicU64,
+}
 
 /// The address is `None` for all that find no room of their own.
 type Key = (Complaint, Option<Network>);
@@ -82,6 +88,7 @@ impl Complaints {
         match entries.get_mut(&key) {
             Some(entry) => {
                 entry.unwritten += 1;
+                self.unwritten.fetch_add(1, Relaxed);
                 false
             }
             None => {
@@ -96,6 +103,11 @@ impl Complaints {
                 true
             }
         }
+    }
+
+    /// Lines that were counted instead of written, since the start.
+    pub(crate) fn unwritten(&self) -> u64 {
+        self.unwritten.load(Relaxed)
     }
 
     /// Writes what was not written in the last minute; to be called about once a second.
@@ -135,7 +147,7 @@ impl Complaints {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Key, Entry>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

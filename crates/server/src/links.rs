@@ -285,12 +285,12 @@ async fn run(
     if let Some(monitor) = Monitor::of(&stream) {
         session.watch(grant.link_number, monitor);
     }
-    // Its packets would be read by whichever process is faster.
+    // Where nobody passes them on, its packets are read by whichever process is faster.
     let over_udp = !stream.can_move();
     let last = if stream.as_quic().is_some() {
-        server.replaced.clone()
+        server.quic.cut.clone()
     } else {
-        server.leaving.clone()
+        server.kcp.cut.clone()
     };
     let (link, driver) = Link::start(stream, &options, Rc::clone(&handler) as Rc<dyn Handler>);
     // Whoever comes back has not left.

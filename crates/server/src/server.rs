@@ -82,12 +82,12 @@ pub(crate) struct Shared {
     pub(crate) complaints: Complaints,
     /// No new visitors and links.
     pub(crate) stopping: Shutdown,
-    /// Another process reads the UDP sockets and passes on what is for this one.
-    pub(crate) steered: Shutdown,
-    /// Another process takes over and does not: KCP links end, the others drain.
-    pub(crate) leaving: Shutdown,
-    /// Another process takes over: QUIC links end.
+    /// Another process takes over: it reads the UDP sockets.
     pub(crate) replaced: Shutdown,
+    /// What that means for KCP links.
+    pub(crate) kcp: Passing,
+    /// And for QUIC links.
+    pub(crate) quic: Passing,
     pub(crate) started: Instant,
     /// Option and address of each listener.
     pub(crate) listeners: Vec<(&'static str, SocketAddr)>,
@@ -97,8 +97,27 @@ pub(crate) struct Shared {
     pub(crate) doorway: Doorway,
     pub(crate) proxy: proxy::Observer,
     workers: OnceLock<Vec<WorkerHandle>>,
-    /// Ids that were connected when another process took over: their links over UDP end at once, and they go there.
+    /// Ids that were connected when another process took over.
     went: OnceLock<Vec<String>>,
+}
+
+/// What becomes of links over one protocol on UDP when another process takes over.
+#[derive(Default)]
+pub(crate) struct Passing {
+    /// It passes on what is for this one: links go on.
+    pub(crate) steered: Shutdown,
+    /// It does not: they end.
+    pub(crate) cut: Shutdown,
+}
+
+impl Passing {
+    fn decide(&self, steered: bool) {
+        if steered {
+            self.steered.trigger();
+        } else {
+            self.cut.trigger();
+        }
+    }
 }
 
 /// What another configuration replaces while the server runs.
@@ -211,8 +230,8 @@ pub struct Server {
     workers: Workers,
     /// Opened, and not served before [`Server::serve`].
     waiting: Option<ingress::Listeners>,
-    /// The way in for datagrams of KCP sessions when another process reads them.
-    entrance: Option<net::kcp::Entrance>,
+    /// Listeners over UDP, which another process will read.
+    over_udp: ingress::OverUdp,
 }
 
 impl Server {
@@ -282,9 +301,9 @@ impl Server {
             complaints: Complaints::default(),
             metrics,
             stopping: Shutdown::new(),
-            steered: Shutdown::new(),
-            leaving: Shutdown::new(),
             replaced: Shutdown::new(),
+            kcp: Passing::default(),
+            quic: Passing::default(),
             started: Instant::now(),
             listeners: listeners
                 .addresses()
@@ -315,7 +334,7 @@ impl Server {
             proxy,
             workers,
             waiting: Some(listeners),
-            entrance: None,
+            over_udp: ingress::OverUdp::default(),
         })
     }
 
@@ -336,7 +355,7 @@ impl Server {
                 quic: live.quic.clone(),
                 bbr: live.config.bbr,
             };
-            self.entrance = listeners.serve(self.workers.handles(), udp);
+            self.over_udp = listeners.serve(self.workers.handles(), udp);
             self.proxy.serve();
         }
     }
@@ -368,18 +387,18 @@ impl Server {
     /// after half a second at most. What runs goes on: [`Server::left`] tells what is left, [`Server::stop`] ends it.
     pub fn leave(&self, deadline: Duration) {
         let shared = &self.shared;
+        shared.kcp.decide(self.let_datagrams_in());
+        shared.quic.decide(self.hand_quic_over());
         shared.replaced.trigger();
-        if self.let_datagrams_in() {
-            shared.steered.trigger();
-        } else {
-            // They would be read by whichever process is faster.
-            shared.leaving.trigger();
-        }
         let _ = shared.went.set(shared.registry.ids().into_iter().collect());
         shared.stopping.trigger();
         self.proxy.leave();
         let until = Instant::now() + LEAVE_TIME;
-        while shared.accepting.get() > 0 && Instant::now() < until {
+        let reads_quic = || {
+            let quic = self.over_udp.quic.as_ref();
+            shared.quic.steered.is_triggered() && quic.is_some_and(::quic::Server::is_reading)
+        };
+        while (shared.accepting.get() > 0 || reads_quic()) && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(1));
         }
         let drain = ControlMessage::Drain(Drain {
@@ -391,7 +410,7 @@ impl Server {
 
     /// Whether the next process can pass on datagrams of the sessions that are left here.
     fn let_datagrams_in(&self) -> bool {
-        let Some(entrance) = &self.entrance else {
+        let Some(entrance) = &self.over_udp.kcp else {
             return false;
         };
         let entrance = match entrance.open() {
@@ -410,6 +429,21 @@ impl Server {
             }
         });
         served.is_ok()
+    }
+
+    /// The same for QUIC, whose sockets are not read any more then.
+    fn hand_quic_over(&self) -> bool {
+        let (quic, first) = (&self.over_udp.quic, self.workers.handles().first());
+        let (Some(quic), Some(first)) = (quic, first) else {
+            return false;
+        };
+        match quic.hand_over(first) {
+            Ok(()) => true,
+            Err(error) => {
+                tracing::warn!(%error, "links over QUIC end now: the next process has no way to pass on what comes for them");
+                false
+            }
+        }
     }
 
     /// Visits that run, and links.

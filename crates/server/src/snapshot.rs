@@ -85,10 +85,22 @@ pub struct QuicLinkSnapshot {
     pub sent: u64,
     /// UDP datagrams received.
     pub received: u64,
+    /// Packets sent; a datagram holds one or more.
+    pub packets: u64,
     /// Packets lost.
     pub lost: u64,
     /// The congestion window in bytes.
     pub congestion_window: u64,
+    /// Bytes sent in UDP datagrams.
+    pub sent_bytes: u64,
+    /// Bytes received in UDP datagrams.
+    pub received_bytes: u64,
+    /// The largest UDP payload that is sent, in bytes, as far as the path was explored.
+    pub mtu: u16,
+    /// Times when large packets were lost and small ones were not (RFC 8899 §4.3).
+    pub black_holes: u64,
+    /// Answers to questions whether the client is where its packets come from: one or two for each change of its address (RFC 9000 §8.2).
+    pub path_validations: u64,
 }
 
 fn quic_link((number, monitor): &(u16, Monitor)) -> Option<QuicLinkSnapshot> {
@@ -103,8 +115,14 @@ fn quic_link((number, monitor): &(u16, Monitor)) -> Option<QuicLinkSnapshot> {
         loss: lost as f64 / sent.max(1) as f64,
         sent: stats.udp_tx.datagrams,
         received: stats.udp_rx.datagrams,
+        packets: sent,
         lost,
         congestion_window: stats.path.cwnd,
+        sent_bytes: stats.udp_tx.bytes,
+        received_bytes: stats.udp_rx.bytes,
+        mtu: stats.path.current_mtu,
+        black_holes: stats.path.black_holes_detected,
+        path_validations: stats.frame_rx.path_response,
     })
 }
 
@@ -247,6 +265,12 @@ impl Shared {
             "Clients with a link, or within the time for coming back.",
             "gauge",
             sessions.len() as u64,
+        ));
+        metrics.push((
+            "log_lines_throttled_total",
+            "Lines about strangers that were counted instead of written.",
+            "counter",
+            self.complaints.unwritten(),
         ));
         metrics.extend(kcp_metrics(&self.kcp_totals));
         metrics.extend(self.proxy.metrics());

@@ -3,10 +3,14 @@
 //! A [`Server`] binds and may be kept to change certificates and read counters; its [`Shard`]s travel to the workers and become [`Endpoint`]s there.
 //! On an endpoint one task takes what arrives (`admission.rs`), a task per connection does its handshake, and [`Endpoint::accept`] gives
 //! what came of it. All waits and numbers are bounded by [`Config`].
+//!
+//! Processes that follow one another on the same sockets share a [`Steering`]: connection ids name the process (`id.rs`), one that is replaced
+//! stops reading ([`Server::hand_over`]), and the next passes on to it what is for its connections (`socket.rs`).
 
 mod admission;
 mod config;
 mod id;
+mod socket;
 mod stats;
 mod tls;
 
@@ -16,14 +20,14 @@ use std::{
     net::{SocketAddr, UdpSocket},
     pin::Pin,
     rc::Rc,
-    sync::{Arc, Once},
+    sync::{Arc, Mutex, Once, PoisonError},
     task::{Context, Poll},
     time::Duration,
 };
 
 use aws_lc_rs::{hkdf, hmac};
-use net::{ListenSource, Shutdown};
-use quinn::{EndpointConfig, VarInt, crypto::HandshakeTokenKey};
+use net::{ListenSource, Shutdown, Steering, WorkerHandle};
+use quinn::{EndpointConfig, Runtime as _, TokioRuntime, VarInt, crypto::HandshakeTokenKey};
 use rustls::pki_types::CertificateDer;
 use tokio::sync::{mpsc, oneshot};
 
@@ -32,7 +36,11 @@ pub use self::{
     stats::Stats,
     tls::ServerTls,
 };
-use self::{id::Ids, stats::Counters};
+use self::{
+    id::Ids,
+    socket::{Group, Steered, WayIn},
+    stats::Counters,
+};
 
 /// The protocol name of HTTP/3 (RFC 9114 §3.1).
 pub const ALPN_H3: &[u8] = b"h3";
@@ -65,6 +73,10 @@ struct Shared {
     config: Config,
     tls: ServerTls,
     ids: Ids,
+    steering: Option<Steering>,
+    group: Arc<Group>,
+    /// Of sockets that have no endpoint yet.
+    ways_in: Mutex<Vec<Option<WayIn>>>,
     reset_key: hmac::Key,
     /// Seals proofs of address, for all workers.
     token_key: Arc<dyn HandshakeTokenKey>,
@@ -89,10 +101,11 @@ impl Server {
         let sockets = source
             .udp(option, address, workers.max(1))
             .map_err(|error| BindError::Listen { address, error })?;
-        Self::from_sockets(sockets, tls, config)
+        Self::from_sockets(sockets, tls, config, source.steering())
     }
 
-    /// The same over sockets that are there: a group on one address, in the order in which it was bound.
+    /// The same over sockets that are there: a group on one address, in the order in which it was bound. `steering` is shared with other processes
+    /// that have the sockets, if there are any.
     ///
     /// # Errors
     /// [`BindError`]; `NotConnected` inside it when there is no socket.
@@ -100,6 +113,7 @@ impl Server {
         sockets: Vec<UdpSocket>,
         tls: ServerTls,
         config: Config,
+        steering: Option<Steering>,
     ) -> Result<Self, BindError> {
         let nowhere = SocketAddr::from(([0, 0, 0, 0], 0));
         let first = sockets.first().ok_or(io::ErrorKind::NotConnected);
@@ -124,18 +138,22 @@ impl Server {
                 .map_err(|error| BindError::Listen { address, error })?;
         }
         let counters = Arc::new(Counters::default());
+        let (key, steering) = shared_key(steering);
+        let epoch = steering.as_ref().map_or(0, Steering::epoch);
+        let (group, ways_in) = Group::new(sockets.len());
         Ok(Self {
             shared: Arc::new(Shared {
                 sockets,
                 address,
                 config,
                 tls,
-                ids: Ids::default(),
-                // A process that shares the sockets must not be able to end this one's connections, so these are nobody else's.
+                ids: Ids::new(&key, epoch),
+                steering,
+                group: Arc::new(group),
+                ways_in: Mutex::new(ways_in.into_iter().map(Some).collect()),
+                // A process that shares the sockets must not be able to end this one's connections, so this is nobody else's.
                 reset_key: hmac::Key::new(hmac::HMAC_SHA256, &rand::random::<[u8; 32]>()),
-                token_key: Arc::new(
-                    hkdf::Salt::new(hkdf::HKDF_SHA256, &[]).extract(&rand::random::<[u8; 32]>()),
-                ),
+                token_key: Arc::new(hkdf::Salt::new(hkdf::HKDF_SHA256, b"tokens").extract(&key)),
                 counters,
                 stop: Shutdown::new(),
             }),
@@ -181,6 +199,58 @@ impl Server {
     pub fn refuse_new(&self) {
         self.shared.stop.trigger();
     }
+
+    /// Another process on the same sockets takes over: as [`Server::refuse_new`], and no endpoint reads from now on, as soon as
+    /// [`Server::is_reading`] says so. What the other one reads for connections of this process comes in through `worker`.
+    ///
+    /// # Errors
+    /// `Unsupported` where the sockets are not shared with a [`Steering`], else the system's; nothing has changed then.
+    pub fn hand_over(&self, worker: &WorkerHandle) -> io::Result<()> {
+        let shared = &self.shared;
+        let steering = shared.steering.as_ref();
+        let inlet = steering
+            .ok_or(io::ErrorKind::Unsupported)?
+            .inlet(&label(shared.address))?;
+        let group = Arc::clone(&shared.group);
+        let serve = move || async move {
+            let taken = inlet.serve(move |from, mark, datagram| group.give(from, mark, datagram));
+            if let Err(error) = taken.await {
+                tracing::error!(%error, "nothing more comes from the process that took over");
+            }
+        };
+        worker.spawn(serve).map_err(io::Error::other)?;
+        self.refuse_new();
+        shared.group.retire();
+        Ok(())
+    }
+
+    /// Whether an endpoint reads from its socket.
+    #[must_use]
+    pub fn is_reading(&self) -> bool {
+        self.shared.group.is_reading()
+    }
+}
+
+/// The secret of the processes that share the sockets; of this one alone where there are no others, or none that can be reached.
+fn shared_key(steering: Option<Steering>) -> ([u8; 32], Option<Steering>) {
+    match steering.as_ref().map(Steering::key) {
+        Some(Ok(key)) => return (key, steering),
+        Some(Err(error)) => {
+            tracing::warn!(%error, "QUIC connections will end when another process takes over");
+        }
+        None => {}
+    }
+    (rand::random(), None)
+}
+
+/// How the way in for connections on an address is called. Short: a socket's path has 108 bytes at most.
+fn label(address: SocketAddr) -> String {
+    // FNV-1a: programs of different versions must agree.
+    let ip = address.ip().to_string();
+    let hash = ip.bytes().fold(0x811c_9dc5_u32, |hash, byte| {
+        (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
+    });
+    format!("quic-{}-{hash:08x}", address.port())
 }
 
 impl fmt::Debug for Server {
@@ -218,11 +288,27 @@ impl Shard {
         let index = self.index;
         config.cid_generator(move || Box::new(ids.generator(index)));
         let crypto = shared.tls.current();
-        let quinn = quinn::Endpoint::new(
+        let socket = TokioRuntime.wrap_udp_socket(self.socket)?;
+        let mut ways_in = shared
+            .ways_in
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let way_in = ways_in.get_mut(index).and_then(Option::take);
+        drop(ways_in);
+        let steering = shared.steering.as_ref();
+        let socket = Steered::new(
+            socket,
+            &shared.group,
+            shared.ids.clone(),
+            // A socket that has two endpoints is no use to either.
+            way_in.ok_or(io::ErrorKind::AlreadyExists)?,
+            steering.map(|steering| steering.outlet(&label(shared.address))),
+        );
+        let quinn = quinn::Endpoint::new_with_abstract_socket(
             config,
             Some(shared.config.quinn(crypto, &shared.token_key)),
-            self.socket,
-            Arc::new(quinn::TokioRuntime),
+            Arc::new(socket),
+            Arc::new(TokioRuntime),
         )?;
         let (sender, arrived) = mpsc::channel(ARRIVED);
         let inner = Rc::new(Inner {

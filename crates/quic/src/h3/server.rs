@@ -26,6 +26,8 @@ pub struct Connection {
     next: u64,
     /// Requests from here on are refused.
     until: u64,
+    /// A first GOAWAY was sent.
+    announced: bool,
 }
 
 /// A stream whose request has not been read.
@@ -73,6 +75,7 @@ impl Connection {
             settings,
             next: 0,
             until: u64::MAX,
+            announced: false,
         })
     }
 
@@ -94,6 +97,14 @@ impl Connection {
                 link: Arc::clone(&self.link),
                 settings: self.settings.clone(),
             });
+        }
+    }
+
+    /// Tells the client that it should send no more requests here (RFC 9114 §5.2). Those that are on their way are still taken, until
+    /// [`Connection::drain`] about a round trip later.
+    pub async fn announce(&mut self) {
+        if self.until == u64::MAX && !std::mem::replace(&mut self.announced, true) {
+            self.link.send_goaway(LAST_REQUEST).await;
         }
     }
 
@@ -199,3 +210,6 @@ impl Arriving {
         }
     }
 }
+
+/// The largest id of a request that there can be (RFC 9000 §2.1).
+const LAST_REQUEST: u64 = (1 << 62) - 4;

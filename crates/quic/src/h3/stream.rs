@@ -312,6 +312,14 @@ impl SendHalf {
         super::link::number(self.stream.id())
     }
 
+    /// Completes when the peer has acknowledged everything, its end included, or when nobody waits for that any more.
+    pub fn delivered(&self) -> impl Future<Output = ()> + Send + use<> {
+        let stopped = self.stream.stopped();
+        async move {
+            let _ = stopped.await;
+        }
+    }
+
     /// Queues a response's head; interim ones (1xx) may come before the last.
     ///
     /// # Errors

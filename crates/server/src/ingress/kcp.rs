@@ -18,7 +18,7 @@ pub(crate) async fn serve(worker: Rc<Worker>, shard: net::kcp::Shard) {
         let accepted = tokio::select! {
             biased;
             () = stop.wait() => {
-                if worker.server.steered.is_triggered() {
+                if worker.server.kcp.steered.is_triggered() {
                     acceptor.retire();
                 }
                 return;

@@ -102,24 +102,19 @@ impl Listeners {
             .collect()
     }
 
-    /// Starts the accept loops. The workers must have been installed. Returns the way in for datagrams of KCP sessions that the next
-    /// process will have to pass on.
-    pub(crate) fn serve(
-        self,
-        workers: &[WorkerHandle],
-        udp: UdpOptions<'_>,
-    ) -> Option<net::kcp::Entrance> {
+    /// Starts the accept loops. The workers must have been installed. Returns what the next process will have to be given.
+    pub(crate) fn serve(self, workers: &[WorkerHandle], udp: UdpOptions<'_>) -> OverUdp {
         for (option, group) in [("kcpAddr", &self.kcp), ("quicAddr", &self.quic)] {
             if let Some(address) = udp_address(group.as_ref()) {
                 tracing::info!(option, %address, "listening");
             }
         }
-        if let Some((sockets, tls)) = self.quic.zip(udp.quic) {
-            serve_quic(workers, sockets, tls, udp.bbr);
-        }
+        let quic = self.quic.zip(udp.quic).and_then(|(sockets, tls)| {
+            serve_quic(workers, sockets, tls, (udp.bbr, self.steering.clone()))
+        });
         let sockets = self.kcp.unwrap_or_default();
         let shards = net::kcp::shards(sockets, &udp.kcp, udp.kcp_totals, self.steering.as_ref());
-        let entrance = self
+        let kcp = self
             .steering
             .and_then(|steering| net::kcp::Entrance::of(&shards, steering));
         // A former process with more threads has left more sockets than there are threads now: each of them must be read.
@@ -145,8 +140,16 @@ impl Listeners {
                 sni::visit(worker, arrival)
             });
         }
-        entrance
+        OverUdp { kcp, quic }
     }
+}
+
+/// Listeners over UDP when another process reads their sockets.
+#[derive(Default)]
+pub(crate) struct OverUdp {
+    /// The way in for datagrams of KCP sessions.
+    pub(crate) kcp: Option<net::kcp::Entrance>,
+    pub(crate) quic: Option<::quic::Server>,
 }
 
 /// A connection that was accepted on a port where it has to show what it is.
@@ -185,13 +188,13 @@ fn serve_quic(
     workers: &[WorkerHandle],
     sockets: Vec<std::net::UdpSocket>,
     tls: ::quic::ServerTls,
-    bbr: bool,
-) {
+    (bbr, steering): (bool, Option<net::Steering>),
+) -> Option<::quic::Server> {
     let config = ::quic::Config {
         transport: link::quic::server_transport(bbr),
         ..::quic::Config::default()
     };
-    let shards = ::quic::Server::from_sockets(sockets, tls, config)
+    let shards = ::quic::Server::from_sockets(sockets, tls, config, steering)
         .map_err(|error| error.to_string())
         .and_then(|server| {
             let shards = server.shards().map_err(|error| error.to_string())?;
@@ -210,8 +213,12 @@ fn serve_quic(
                     }
                 });
             }
+            Some(server)
         }
-        Err(error) => tracing::error!(error, option = "quicAddr", "a listener cannot be served"),
+        Err(error) => {
+            tracing::error!(error, option = "quicAddr", "a listener cannot be served");
+            None
+        }
     }
 }
 

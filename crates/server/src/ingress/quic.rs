@@ -13,14 +13,14 @@ use crate::{
     worker::Worker,
 };
 
-/// Serves one socket of `quicAddr` until another process takes over; links go on. A server that stops refuses clients in so many words, so that
+/// Serves one socket of `quicAddr` until another process takes over; links go on with what that passes on. A server that stops refuses clients in so many words, so that
 /// they try another at once: who says nothing over UDP is waited for.
 pub(crate) async fn serve(worker: Rc<Worker>, server: ::quic::Server, shard: ::quic::Shard) {
     let endpoint = match shard.start() {
         Ok(endpoint) => endpoint,
         Err(error) => return tracing::error!(%error, "a listener cannot be served"),
     };
-    let stop = worker.server.leaving.clone();
+    let stop = worker.server.replaced.clone();
     loop {
         let incoming = tokio::select! {
             biased;

@@ -1,7 +1,7 @@
 //! The processes of the reload soak, all supervised and each from a file of its own: a server, a client for each kind of link, a reverse proxy.
 //!
 //! ```text
-//!  visitor ─► gt server ◄═ tcp, tls, ws, kcp ═ gt client ─► service
+//!  visitor ─► gt server ◄═ tcp, tls, ws, kcp, quic ═ gt client ─► service
 //!  visitor ─► gt proxy ────────────────────────────────────► service
 //! ```
 
@@ -24,7 +24,7 @@ use crate::service;
 use crate::visitor::Route;
 
 /// Links of the clients.
-pub const LINKS: [&str; 4] = ["tcp", "tls", "ws", "kcp"];
+pub const LINKS: [&str; 5] = ["tcp", "tls", "ws", "kcp", "quic"];
 
 /// A supervised gt and its file.
 pub struct Supervised {
@@ -176,9 +176,10 @@ impl Field {
     pub fn start(gt: &Path) -> Result<Self> {
         let lab = Lab::new("soak-reload")?;
         let certificate = Certificate::in_lab(&lab)?;
-        let (plain, secure, udp) = (lab.address()?, lab.address()?, lab.address()?);
+        let (plain, secure) = (lab.address()?, lab.address()?);
+        let (udp, quic) = (lab.address()?, lab.address()?);
         let text = format!(
-            "type: server\noptions:\n  addr: \"{plain}\"\n  tlsAddr: \"{secure}\"\n  kcpAddr: \"{udp}\"\n  certFile: {}\n  keyFile: {}\n  \
+            "type: server\noptions:\n  addr: \"{plain}\"\n  tlsAddr: \"{secure}\"\n  kcpAddr: \"{udp}\"\n  quicAddr: \"{quic}\"\n  certFile: {}\n  keyFile: {}\n  \
              logLevel: info\n  tcpNumber: 0\n  tcpRange: 1024-65535\n",
             certificate.cert.display(),
             certificate.key.display()
@@ -202,6 +203,7 @@ impl Field {
             let at = match link {
                 "tls" => secure,
                 "kcp" => udp,
+                "quic" => quic,
                 _ => plain,
             };
             field.add_client(&lab, gt, link, at, plain, &certificate)?;
@@ -225,7 +227,7 @@ impl Field {
         let data = service::data(lab.address()?)?;
         let door = lab.address()?;
         let trust = match link {
-            "tls" => format!("  remoteCert: {}\n", certificate.cert.display()),
+            "tls" | "quic" => format!("  remoteCert: {}\n", certificate.cert.display()),
             _ => String::new(),
         };
         let text = format!(
