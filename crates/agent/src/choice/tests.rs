@@ -5,14 +5,20 @@ use super::*;
 const QUIC: Traits = Traits {
     loss_weight: 8.0,
     burden: 1.0,
+    yields: true,
+    kind: Kind::Udp,
 };
 const TLS: Traits = Traits {
     loss_weight: 25.0,
     burden: 1.05,
+    yields: true,
+    kind: Kind::Tcp,
 };
 const WSS: Traits = Traits {
     loss_weight: 25.0,
     burden: 1.1,
+    yields: true,
+    kind: Kind::Tcp,
 };
 
 struct Random(u64);
