@@ -159,7 +159,10 @@ pub fn ways_table(status: &Status) -> String {
         format!(
             "<tr><td>{}<td>{works}<td>{}<td>{}<td>{}",
             escape(&way.remote),
-            known(way.rtt.map(|rtt| format!("{:.1} ms", rtt.as_secs_f64() * 1e3))),
+            known(
+                way.rtt
+                    .map(|rtt| format!("{:.1} ms", rtt.as_secs_f64() * 1e3))
+            ),
             known(way.loss.map(|loss| format!("{:.1} %", loss * 100.0))),
             known(
                 way.goodput

@@ -67,7 +67,9 @@ impl Ways {
         let first = before
             .and_then(|before| remotes.iter().position(|remote| remote == before))
             .unwrap_or(0);
-        let traits = remotes.iter().map(|remote| traits(remote.scheme, config.bbr));
+        let traits = remotes
+            .iter()
+            .map(|remote| traits(remote.scheme, config.bbr));
         Some(Self {
             choice: Mutex::new(Choice::new(traits, first, Duration::ZERO)),
             current: watch::Sender::new(first),
@@ -167,10 +169,11 @@ impl Ways {
 }
 
 fn traits(scheme: Scheme, bbr: bool) -> Traits {
+    let tcp_yields = !net::tcp_uses_bbr();
     let (loss_weight, burden, yields, kind) = match scheme {
         // A lost packet stops everything behind it.
-        Scheme::Tcp | Scheme::Tls => (25.0, 1.05, true, Kind::Tcp),
-        Scheme::Ws | Scheme::Wss => (25.0, 1.1, true, Kind::Tcp),
+        Scheme::Tcp | Scheme::Tls => (25.0, 1.05, tcp_yields, Kind::Tcp),
+        Scheme::Ws | Scheme::Wss => (25.0, 1.1, tcp_yields, Kind::Tcp),
         // A lost packet stops its own stream.
         Scheme::Quic => (8.0, 1.0, !bbr, Kind::Udp),
         // Repairs before it is asked to, at the cost of more bytes.
@@ -210,6 +213,8 @@ pub(crate) struct Watched {
     sent: u64,
     received: u64,
     measured_at: Instant,
+    /// The longest round-trip time since then.
+    longest: Option<Duration>,
     /// What the last sample of losses was counted from.
     counted: PathFigures,
     silence: Silence,
@@ -260,7 +265,10 @@ impl Silence {
             self.said_at.get_or_insert(now);
         }
         let limit = self.limit.max(path.rtt.unwrap_or_default() * 4);
-        if self.said_at.is_some_and(|at| now.duration_since(at) >= limit) {
+        if self
+            .said_at
+            .is_some_and(|at| now.duration_since(at) >= limit)
+        {
             return Look::Silent;
         }
         let quiet = now.duration_since(self.heard_at) >= QUIET;
@@ -288,6 +296,7 @@ impl Watched {
             sent,
             received,
             measured_at: now,
+            longest: None,
         }
     }
 
@@ -300,6 +309,7 @@ impl Watched {
         let Some(path) = self.link.path() else {
             return false;
         };
+        self.longest = self.longest.max(path.rtt);
         match self.silence.look(now, late, path) {
             Look::Fine => false,
             Look::Quiet => {
@@ -323,6 +333,7 @@ impl Watched {
         let rtt = rtt.or_else(|| Some(self.link.round_trip()).filter(|rtt| !rtt.is_zero()));
         Figures {
             rtt,
+            longest: self.longest.take(),
             loss,
             goodput: (rate >= BUSY).then_some(rate),
         }
@@ -439,7 +450,14 @@ async fn probe(remote: &Remote, dialler: &Dialler) -> Result<Duration, DialError
         }
         Scheme::Kcp => {
             drop(dial_stream(remote, dialler).await?);
-            Ok(began.elapsed() / KCP_TRIPS)
+            let mut took = began.elapsed();
+            // A handshake that has lost a packet takes much longer than the way does.
+            for _ in 1..KCP_HANDSHAKES {
+                let began = Instant::now();
+                drop(dial_stream(remote, dialler).await?);
+                took = took.min(began.elapsed());
+            }
+            Ok(took / KCP_TRIPS)
         }
         Scheme::Tcp | Scheme::Ws | Scheme::Tls | Scheme::Wss => {
             let tcp = connect(&remote.host, remote.port).await?;
@@ -473,6 +491,8 @@ const ENOUGH_PACKETS: u64 = 100;
 const BUSY: f64 = 125_000.0;
 /// What dialling over UDP may take: QUIC sends its first packet again after a second (RFC 9002 §6.2.2).
 const UDP_PATIENCE: Duration = Duration::from_secs(2);
+/// Handshakes per probe, of which the shortest counts.
+const KCP_HANDSHAKES: u32 = 3;
 /// Round trips of a KCP handshake: cookie and answer.
 const KCP_TRIPS: u32 = 2;
 const PROBE_PATIENCE: Duration = Duration::from_secs(10);

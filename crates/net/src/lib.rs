@@ -67,7 +67,7 @@ pub use divert::{Inlet, Outlet, Steering};
 pub use fetch::{Answer, FetchError, MAX_ANSWER, fetch};
 pub use files::open_files_limit;
 pub use inherited::take_inherited_sockets;
-pub use path::{Lost, PathFigures};
+pub use path::{Lost, PathFigures, tcp_uses_bbr};
 pub use shutdown::Shutdown;
 pub use socket::{BACKLOG, LinkTuning, bind_udp_group, listen_tcp_group, tune_link, tune_visitor};
 pub use source::{ListenSource, OwnSockets, spread};

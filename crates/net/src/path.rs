@@ -74,6 +74,13 @@ fn parse(info: &[u8]) -> Option<PathFigures> {
     })
 }
 
+/// Whether the system's TCP uses BBR unless asked for something else: then it does not send more slowly for each lost packet.
+#[must_use]
+pub fn tcp_uses_bbr() -> bool {
+    let name = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control");
+    name.is_ok_and(|name| name.trim_start().starts_with("bbr"))
+}
+
 #[cfg(target_os = "linux")]
 #[allow(unsafe_code, reason = "only getsockopt tells how a connection fares")]
 fn tcp_info(tcp: &TcpStream, info: &mut [u8; INFO]) -> io::Result<usize> {

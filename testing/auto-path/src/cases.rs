@@ -60,7 +60,12 @@ pub(crate) fn all() -> Vec<Case> {
     let throttled = vec![rule(Protocol::Udp, None, rate)];
     cases.push(steady("UDP throttled to 5 Mbit/s", usual, throttled, TCP));
     let stalled = vec![rule(Protocol::Tcp, None, Verdict::DropData)];
-    cases.push(steady("TCP stalls after its handshake", usual, stalled, UDP));
+    cases.push(steady(
+        "TCP stalls after its handshake",
+        usual,
+        stalled,
+        UDP,
+    ));
     cases.push(tcp_dies(usual));
     let mut https = no_udp();
     https.insert(0, rule(Protocol::Tcp, Some(HTTPS), Verdict::Pass));

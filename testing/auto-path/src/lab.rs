@@ -96,9 +96,14 @@ impl Lab {
         });
         let bridge = TunBridge::start(&options)?;
         for mut command in [bridge.left("sysctl"), bridge.right("sysctl")] {
-            // What one flow has learned about the path must not help the next.
+            // What one flow has learned about the path must not help the next, and TCP is what it is on most systems.
             let status = command
-                .args(["-q", "-w", "net.ipv4.tcp_no_metrics_save=1"])
+                .args([
+                    "-q",
+                    "-w",
+                    "net.ipv4.tcp_no_metrics_save=1",
+                    "net.ipv4.tcp_congestion_control=cubic",
+                ])
                 .status()?;
             anyhow::ensure!(status.success(), "sysctl failed");
         }
@@ -270,7 +275,7 @@ fn source() -> std::io::Result<SocketAddr> {
 
 const TICK: Duration = Duration::from_millis(5);
 /// Of a download: its start does not count.
-const WARM: Duration = Duration::from_secs(1);
+const WARM: Duration = Duration::from_secs(2);
 /// A visitor that gets nothing for so long gives up.
 const SILENCE: Duration = Duration::from_secs(2);
 /// Longer than a way must be better before links move to it.

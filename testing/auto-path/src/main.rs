@@ -29,7 +29,7 @@ struct Cli {
     /// How often each goodput is measured; medians are shown.
     #[arg(long, default_value_t = 3)]
     rounds: u32,
-    /// Seconds that count of each download, after one that does not.
+    /// Seconds that count of each download, after two that do not.
     #[arg(long, default_value_t = 3)]
     seconds: u64,
     /// The paths' seed.

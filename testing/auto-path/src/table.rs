@@ -27,8 +27,8 @@ pub(crate) fn write(
     let _ = writeln!(
         text,
         "Real `gt server` and `gt client` in two network namespaces, `netem` between them (seed {}, queues of 100 ms), {parallel} cases at a time. The client has \
-         `remote: [{}]` and `remoteChoice: best`. Visitors keep it busy until it has settled. Goodput: a visitor's download of {} s after one second that \
-         does not count, through the client that chooses and through one for each transport in turn on the same path; medians of {} rounds, least and most in brackets. \
+         `remote: [{}]` and `remoteChoice: best`. Visitors keep it busy until it has settled. Goodput: a visitor's download of {} s after two that do \
+         not count, through the client that chooses and through one for each transport in turn on the same path; medians of {} rounds, least and most in brackets. \
          Times are from the phase's beginning (the first time from the client's start): to the first link, and to the first over the transport that it stays with.\n",
         settings.seed,
         SCHEMES.map(|scheme| format!("{scheme}://…")).join(", "),
@@ -51,7 +51,8 @@ pub(crate) fn write(
         let goodputs = measured.goodputs.iter().map(|rounds| spread(rounds));
         let mut goodputs: Vec<String> = goodputs.collect();
         goodputs.resize(1 + SCHEMES.len(), String::new());
-        let share = share(measured).map_or(String::new(), |share| format!("{:.0} %", share * 100.0));
+        let share =
+            share(measured).map_or(String::new(), |share| format!("{:.0} %", share * 100.0));
         let _ = writeln!(
             text,
             "| {name} | {} | {} | {} | {} | {} | {share} |",

@@ -36,6 +36,8 @@ pub(crate) enum Kind {
 pub(crate) struct Figures {
     /// Round-trip time.
     pub(crate) rtt: Option<Duration>,
+    /// The longest one while the rest was measured.
+    pub(crate) longest: Option<Duration>,
     /// The share of packets that are lost, 0 to 1.
     pub(crate) loss: Option<f64>,
     /// Bytes per second while the link was busy.
@@ -86,6 +88,8 @@ struct Way {
     /// The shortest round-trip time in this period and in the one before.
     least: [Option<Duration>; 2],
     period_at: Duration,
+    /// What a queue has added to the last round-trip time.
+    queue: Duration,
     tried_at: Option<Duration>,
     /// Probes in a row that failed, or worked.
     failures: u32,
@@ -100,6 +104,8 @@ pub(crate) struct Choice {
     ways: Vec<Way>,
     current: usize,
     moved_at: Duration,
+    /// Where the links came from, if neither a failure nor a clear gain made them leave it.
+    back: Option<usize>,
     /// How long the next voluntary move has to wait after the last; nothing before the first.
     patience: Duration,
     moves: u64,
@@ -116,6 +122,7 @@ impl Choice {
             loss_at: Duration::ZERO,
             least: [None; 2],
             period_at: now,
+            queue: Duration::ZERO,
             tried_at: None,
             failures: 0,
             successes: 0,
@@ -126,6 +133,7 @@ impl Choice {
             ways: ways.into_iter().map(way).collect(),
             current: first,
             moved_at: now,
+            back: None,
             patience: Duration::ZERO,
             moves: 0,
         }
@@ -151,8 +159,19 @@ impl Choice {
     }
 
     /// A probe or a handshake went well.
-    pub(crate) fn worked(&mut self, now: Duration, way: usize, figures: Figures) {
+    pub(crate) fn worked(&mut self, now: Duration, way: usize, mut figures: Figures) {
         let in_use = way == self.current;
+        let busy = &self.ways[self.current];
+        let in_queue = if busy.is_busy(now) {
+            busy.queue
+        } else {
+            Duration::ZERO
+        };
+        if let Some(rtt) = figures.rtt.as_mut().filter(|_| !in_use) {
+            // It has waited in the queue that the link in use has filled; that it would be faster without one, this does not show.
+            let least = busy.known.rtt.unwrap_or(*rtt).min(*rtt);
+            *rtt = rtt.saturating_sub(in_queue).max(least);
+        }
         let Some(way) = self.ways.get_mut(way) else {
             return;
         };
@@ -176,7 +195,10 @@ impl Choice {
             return;
         };
         // What was known of others of its kind may not be true any more.
-        let others = self.ways.iter_mut().filter(|other| other.traits.kind == kind);
+        let others = self
+            .ways
+            .iter_mut()
+            .filter(|other| other.traits.kind == kind);
         for other in others.filter(|other| current && other.known.works == Some(true)) {
             other.probe_at = now;
         }
@@ -217,7 +239,14 @@ impl Choice {
         }
         let (to, reason) = self.found(now)?;
         let stayed = now.saturating_sub(self.moved_at);
-        if stayed < self.patience {
+        // A move that was no failure's and shows itself to be a mistake is taken back soon.
+        let mistake = self.back == Some(to) && matches!(reason, Reason::Better { .. });
+        let patience = if mistake {
+            self.patience.min(PATIENCE)
+        } else {
+            self.patience
+        };
+        if stayed < patience {
             return None;
         }
         // Who moves often has to wait longer and longer; who has stayed for long begins anew.
@@ -272,15 +301,18 @@ impl Choice {
     /// and of the other one nothing is known.
     fn is_worth_a_trial(&self, now: Duration, to: usize, from: usize) -> bool {
         let (other, current) = (&self.ways[to], &self.ways[from]);
-        let busy = now.saturating_sub(current.goodput_at) < RECENTLY;
-        let Some(goodput) = current.known.goodput.filter(|_| busy) else {
+        let Some(goodput) = current.known.goodput.filter(|_| current.is_busy(now)) else {
             return false;
         };
         let lossy = current.known.loss.is_some_and(|loss| loss >= LOSSY);
-        let unknown = other.known.goodput.is_none()
-            && other
-                .tried_at
-                .is_none_or(|at| now.saturating_sub(at) > REMEMBERED);
+        let mut alike = self
+            .ways
+            .iter()
+            .filter(|way| way.traits.kind == other.traits.kind);
+        let unknown = alike.all(|way| {
+            let lately = |at: Duration| now.saturating_sub(at) <= REMEMBERED;
+            way.known.goodput.is_none() && !way.tried_at.is_some_and(lately)
+        });
         // On a path that loses packets by chance, who does not yield carries many times more than who does. If not, there is a limit.
         let limited = current.traits.yields
             || self.ways.iter().any(|way| {
@@ -326,6 +358,8 @@ impl Choice {
         let from = std::mem::replace(&mut self.current, to);
         self.moved_at = now;
         self.moves += 1;
+        let unsure = matches!(reason, Reason::Preferred { .. } | Reason::Trial { .. });
+        self.back = unsure.then_some(from);
         if matches!(reason, Reason::Trial { .. }) {
             self.ways[to].tried_at = Some(now);
         }
@@ -376,16 +410,23 @@ impl Choice {
 
 impl Way {
     fn note(&mut self, now: Duration, figures: Figures) {
-        let queued = figures.rtt.is_some_and(|rtt| self.is_queued(now, rtt));
+        let busy = figures.goodput.is_some();
+        let queue = figures.rtt.map(|rtt| self.queue(now, rtt, busy));
+        let longest = figures.longest.map(|rtt| self.queue(now, rtt, busy));
+        let queued = queue.max(longest).is_some_and(|queue| !queue.is_zero());
+        self.queue = queue.unwrap_or_default();
         if let Some(rtt) = figures.rtt {
+            // A busy link's own queue would be there on any way.
+            let own = if busy { self.queue } else { Duration::ZERO };
+            let rtt = rtt.saturating_sub(own);
             self.known.rtt = Some(match self.known.rtt {
                 Some(known) => known.mul_f64(1.0 - SMOOTH) + rtt.mul_f64(SMOOTH),
                 None => rtt,
             });
         }
-        // What is lost from a queue that the link has filled would be lost on any way.
-        if let Some(loss) = figures.loss.filter(|_| !queued) {
-            let loss = loss.clamp(0.0, 1.0);
+        // What is lost from a queue that the link has filled would be lost on any way; and who yields could not fill it if the path lost much.
+        if let Some(loss) = figures.loss.filter(|_| !queued || self.traits.yields) {
+            let loss = if queued { 0.0 } else { loss.clamp(0.0, 1.0) };
             let known = self.known.loss.unwrap_or(loss);
             self.known.loss = Some(known + (loss - known) * SMOOTH);
             self.loss_at = now;
@@ -402,16 +443,25 @@ impl Way {
         }
     }
 
-    /// Whether the round-trip time is that of a path with a queue.
-    fn is_queued(&mut self, now: Duration, rtt: Duration) -> bool {
-        if now.saturating_sub(self.period_at) >= PERIOD {
+    fn is_busy(&self, now: Duration) -> bool {
+        self.known.goodput.is_some() && now.saturating_sub(self.goodput_at) < RECENTLY
+    }
+
+    /// What a queue adds to the round-trip time; zero where it may be chance.
+    fn queue(&mut self, now: Duration, rtt: Duration, busy: bool) -> Duration {
+        // A link that is always busy may never see its path empty again.
+        if !busy && now.saturating_sub(self.period_at) >= PERIOD {
             self.period_at = now;
             self.least = [None, self.least[0]];
         }
         let least = self.least[0].map_or(rtt, |least| least.min(rtt));
         self.least[0] = Some(least);
         let least = self.least[1].map_or(least, |before| before.min(least));
-        rtt > least.mul_f64(QUEUED) + BASE
+        if rtt > least.mul_f64(QUEUED) + BASE {
+            rtt - least
+        } else {
+            Duration::ZERO
+        }
     }
 
     /// In seconds. `None` before anything was measured.

@@ -85,6 +85,7 @@ impl World {
             rtt: Some(Duration::from_secs_f64(noisy(rtt))),
             loss: Some(noisy(loss)),
             goodput: None,
+            longest: None,
         }
     }
 
@@ -220,6 +221,7 @@ fn a_link_that_carries_far_less_than_another_did_moves() {
         rtt: Some(Duration::from_millis(50)),
         loss: Some(0.0),
         goodput,
+        longest: None,
     };
     let second = Duration::from_secs;
     choice.worked(second(1), 1, figures(Some(10e6)));
