@@ -96,14 +96,9 @@ impl Lab {
         });
         let bridge = TunBridge::start(&options)?;
         for mut command in [bridge.left("sysctl"), bridge.right("sysctl")] {
-            // What one flow has learned about the path must not help the next, and TCP is what it is on most systems.
+            // What one flow has learned about the path must not help the next.
             let status = command
-                .args([
-                    "-q",
-                    "-w",
-                    "net.ipv4.tcp_no_metrics_save=1",
-                    "net.ipv4.tcp_congestion_control=cubic",
-                ])
+                .args(["-q", "-w", "net.ipv4.tcp_no_metrics_save=1"])
                 .status()?;
             anyhow::ensure!(status.success(), "sysctl failed");
         }

@@ -19,10 +19,12 @@ pub(crate) fn write(
     // Writing to a String does not fail.
     let _ = writeln!(
         text,
-        "# Which way the client chooses\n\n{}, {}, gt {}.\n\n    make bench-auto\n",
+        "# Which way the client chooses\n\n{}, {}, gt {}; TCP of this system: {}, QUIC: CUBIC.\n\n    make bench-auto\n",
         bench::machine::date(),
         bench::machine::machine(),
         env!("CARGO_PKG_VERSION"),
+        std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control")
+            .map_or_else(|_| "unknown".to_owned(), |name| name.trim().to_owned()),
     );
     let _ = writeln!(
         text,
