@@ -45,18 +45,21 @@ page_is_there() { [[ $(page) == *" 200 "* ]]; }
 ended=
 end() {
     local status=$?
-    trap - EXIT INT TERM HUP
+    trap - EXIT
+    # Nothing cuts this short: it is over within seconds anyway, and a second Ctrl-C would leave processes and files behind.
+    trap '' INT TERM HUP
+    set +e
     [[ -n $ended ]] && echo && echo "ending"
     local pids=(${client:-} ${server:-}) n
     if ((${#pids[@]})); then
-        kill -TERM "${pids[@]}" 2>/dev/null || true
+        kill -TERM "${pids[@]}" 2>/dev/null
         for ((n = 0; n < 10; n++)); do
             kill -0 "${pids[@]}" 2>/dev/null || break
             sleep 0.1
         done
         # Asked a second time, they do not wait for visitors any more.
-        kill -TERM "${pids[@]}" 2>/dev/null || true
-        wait "${pids[@]}" 2>/dev/null || true
+        kill -TERM "${pids[@]}" 2>/dev/null
+        wait "${pids[@]}" 2>/dev/null
     fi
     rm -rf "$dir"
     [[ -n $ended ]] && status=0
@@ -79,7 +82,7 @@ gt=${CARGO_TARGET_DIR:-target}/fast/gt
 
 dir=$(mktemp -d "${TMPDIR:-/tmp}/gt-run.XXXXXX")
 trap end EXIT
-trap 'ended=1; exit' INT TERM HUP
+trap 'ended=1; end' INT TERM HUP
 umask 077
 cat >"$dir/server.yml" <<YML
 type: server

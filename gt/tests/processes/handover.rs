@@ -323,6 +323,10 @@ impl Visits {
             Victim::New => step == Step::Draining,
             Victim::Check | Victim::Supervisor => false,
         };
+        println!(
+            "{step:?}, {victim:?}: lost {} of {served} visits",
+            wrong.len()
+        );
         let most = if served_then { visitors } else { 0 };
         assert!(
             wrong.len() <= most && !wrong.iter().any(|what| what == "ConnectionRefused"),

@@ -67,28 +67,8 @@ pub fn big() -> u64 {
 #[macro_export]
 macro_rules! over_each_transport {
     ($($(#[$attribute:meta])* $name:ident),+ $(,)?) => {$(
-        $(#[$attribute])*
-        mod $name {
-            #[test]
-            fn tcp() {
-                super::$name($crate::Transport::Tcp);
-            }
-            #[test]
-            fn tls() {
-                super::$name($crate::Transport::Tls);
-            }
-            #[test]
-            fn ws() {
-                super::$name($crate::Transport::Ws);
-            }
-            #[test]
-            fn kcp() {
-                super::$name($crate::Transport::Kcp);
-            }
-            #[test]
-            fn quic() {
-                super::$name($crate::Transport::Quic);
-            }
+        $crate::over_transports! {
+            $(#[$attribute])* $name: tcp Tcp, tls Tls, ws Ws, kcp Kcp, quic Quic
         }
     )+};
 }
@@ -97,20 +77,20 @@ macro_rules! over_each_transport {
 #[macro_export]
 macro_rules! over_each_tcp_transport {
     ($($(#[$attribute:meta])* $name:ident),+ $(,)?) => {$(
-        $(#[$attribute])*
-        mod $name {
-            #[test]
-            fn tcp() {
-                super::$name($crate::Transport::Tcp);
-            }
-            #[test]
-            fn tls() {
-                super::$name($crate::Transport::Tls);
-            }
-            #[test]
-            fn ws() {
-                super::$name($crate::Transport::Ws);
-            }
-        }
+        $crate::over_transports! { $(#[$attribute])* $name: tcp Tcp, tls Tls, ws Ws }
     )+};
+}
+
+/// A module of tests for one function, each over the [`Transport`] after its name.
+#[macro_export]
+macro_rules! over_transports {
+    ($(#[$attribute:meta])* $name:ident: $($test:ident $transport:ident),+) => {
+        $(#[$attribute])*
+        mod $name {$(
+            #[test]
+            fn $test() {
+                super::$name($crate::Transport::$transport);
+            }
+        )+}
+    };
 }
