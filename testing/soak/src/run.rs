@@ -39,8 +39,12 @@ pub struct Options {
 pub fn run(options: &Options) -> Result<Sums> {
     ensure!(options.visitors > 0, "no visitors");
     let mut relay = Relay::start(&options.gt, options.links)?;
-    let start = Levels::settled(&relay, None)?;
+    let mut start = Levels::settled(&relay, None)?;
     gauges_exist(&start)?;
+    if options.links == Links::Auto {
+        // Links that are over UDP now share its sockets; those that end up over TCP have one each.
+        start.descriptors += start.gauges[0].unwrap_or_default() as usize;
+    }
     eprintln!("start: {start:?}");
 
     let (ledger, tally) = (Ledger::default(), Tally::default());
