@@ -5,7 +5,7 @@ PEERS := $(abspath $(CARGO_TARGET_DIR))/peers
 SOAK_SECONDS ?= 300
 SOAK_SEED ?= 1
 
-.PHONY: bench bench-quic bench-reload bench-kcp bench-kcp-scale bench-peers bench-proxy bench-relay bench-bulk bench-idle bench-keystroke soak bench-kcp-path soak-reload
+.PHONY: bench bench-quic bench-reload bench-kcp bench-kcp-scale bench-peers bench-proxy bench-relay bench-bulk bench-idle bench-keystroke soak bench-kcp-path bench-auto soak-paths soak-reload
 
 bench: bench-relay bench-bulk bench-idle bench-keystroke ## gt beside rathole and frp; needs Go, nginx, wrk
 
@@ -56,6 +56,15 @@ $(PEERS)/bin/kcp-go-path: testing/interop/kcp/path/main.go testing/interop/kcp/g
 soak: ## seeded load for SOAK_SECONDS (300) while links, services and clients are killed
 	cargo build --release -p gt -p soak
 	$(CARGO_TARGET_DIR)/release/soak --seconds $(SOAK_SECONDS) --seed $(SOAK_SEED) --gt $(CARGO_TARGET_DIR)/release/gt
+
+# Cases run side by side; their paths carry at most 50 Mbit/s each, so that the machine is not the limit. Some 9 minutes.
+bench-auto: ## which transport a client chooses on impaired paths, and what it carries beside each fixed one, into bench/results; root, iproute2
+	cargo build --release -p gt -p auto-path
+	$(CARGO_TARGET_DIR)/release/auto-path --out bench/results/$$(date +%F)-auto.md
+
+soak-paths: ## the soak for SOAK_SECONDS (300) with clients that choose their transport, change addresses and lose UDP; nothing may fail
+	cargo build --release -p gt -p soak
+	$(CARGO_TARGET_DIR)/release/soak --paths --seconds $(SOAK_SECONDS) --seed $(SOAK_SEED) --gt $(CARGO_TARGET_DIR)/release/gt
 
 soak-reload: ## 200 reloads of server, clients and proxy, 5 a second, under seeded load with transfers of 1 GiB; nothing may be lost
 	cargo build --release -p gt -p soak

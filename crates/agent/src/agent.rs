@@ -28,7 +28,7 @@ use crate::{
     declare::Offer,
     dial::Dialler,
     health, keep,
-    ways::{self, Watched, WayStatus, Ways},
+    ways::{self, LastMove, Watched, WayStatus, Ways},
 };
 
 /// Why a client does not run.
@@ -165,6 +165,8 @@ pub struct Status {
     pub ways: Vec<WayStatus>,
     /// Times that links went another way.
     pub moves: u64,
+    /// The last of these times, and why.
+    pub last_move: Option<LastMove>,
     /// Visits so far, and those whose service could not be reached.
     pub visits: (u64, u64),
     /// Services: name, local address, public addresses or the reason of the refusal.
@@ -463,6 +465,7 @@ impl Shared {
         if let Some(ways) = &self.ways {
             status.ways = ways.status();
             status.moves = ways.moves();
+            status.last_move = ways.last_move();
             status.server = Some(ways.current().to_string());
         }
         status.visits = (

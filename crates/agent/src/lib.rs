@@ -26,6 +26,6 @@ mod ways;
 
 pub use agent::{Client, ClientError, Handoff, NoHandoff, Observer, OnSession, Status};
 pub use dial::DialError;
-pub use pages::status_page;
+pub use pages::{status_page, ways_table};
 pub use reload::{Difference, compare};
-pub use ways::WayStatus;
+pub use ways::{LastMove, WayStatus};

@@ -14,7 +14,10 @@ use hyper_util::rt::TokioIo;
 use link::Stream;
 use page::{HTML, TEXT, answer, document, escape};
 
-use crate::agent::{Agent, Status};
+use crate::{
+    agent::{Agent, Status},
+    ways::WayStatus,
+};
 
 type Answer = Result<Response<Full<Bytes>>, Infallible>;
 
@@ -135,6 +138,50 @@ pub fn status_page(status: &Status) -> String {
         status.visits.0,
         status.visits.1,
         status.services.iter().map(row).collect::<String>(),
+    )
+}
+
+/// The ways to the server with their figures, and why the links go the one they do, as a part of an HTML page; empty where there is one way only. For
+/// pages that only the client's owner sees.
+#[must_use]
+pub fn ways_table(status: &Status) -> String {
+    if status.ways.is_empty() {
+        return String::new();
+    }
+    let row = |way: &WayStatus| {
+        let works = match way.works {
+            _ if way.in_use => "in use",
+            Some(true) => "works",
+            Some(false) => "does not work",
+            None => "not tried yet",
+        };
+        let known = |value: Option<String>| value.unwrap_or_default();
+        format!(
+            "<tr><td>{}<td>{works}<td>{}<td>{}<td>{}",
+            escape(&way.remote),
+            known(
+                way.rtt
+                    .map(|rtt| format!("{:.1} ms", rtt.as_secs_f64() * 1e3))
+            ),
+            known(way.loss.map(|loss| format!("{:.1} %", loss * 100.0))),
+            known(
+                way.goodput
+                    .map(|bytes| format!("{:.1} Mbit/s", bytes * 8.0 / 1e6))
+            ),
+        )
+    };
+    let last = match &status.last_move {
+        Some(last) => format!(
+            "Moved {} time(s), the last {} s ago: {}.",
+            status.moves,
+            last.ago.as_secs(),
+            escape(&last.reason)
+        ),
+        None => "Not moved since the start.".to_owned(),
+    };
+    format!(
+        "<h2>Ways to the server</h2><p>{last}</p><table><tr><th>Way<th>State<th>Round trip<th>Lost<th>Carried{}</table>",
+        status.ways.iter().map(row).collect::<String>()
     )
 }
 

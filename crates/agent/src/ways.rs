@@ -12,12 +12,12 @@ use std::{
 
 use config::{Remote, Scheme};
 use link::Link;
-use net::WorkerHandle;
+use net::{Lost, PathFigures, WorkerHandle};
 use tokio::sync::watch;
 
 use crate::{
     agent::{Agent, Shared, lock},
-    choice::{Choice, Figures, Move, Traits},
+    choice::{Choice, Figures, Kind, Move, Traits},
     dial::{DialError, Dialler, connect, dial_quic, dial_stream},
 };
 
@@ -26,7 +26,18 @@ pub(crate) struct Ways {
     remotes: Vec<Remote>,
     choice: Mutex<Choice>,
     current: watch::Sender<usize>,
+    /// Why the links went where they are, and when.
+    last_move: Mutex<Option<(Instant, String)>>,
     started: Instant,
+}
+
+/// The last move of the links, for status pages.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LastMove {
+    /// Since when they are where they are.
+    pub ago: Duration,
+    /// Why, with the figures, as the log has it.
+    pub reason: String,
 }
 
 /// One way, for status pages and metrics.
@@ -56,10 +67,13 @@ impl Ways {
         let first = before
             .and_then(|before| remotes.iter().position(|remote| remote == before))
             .unwrap_or(0);
-        let traits = remotes.iter().map(|remote| traits(remote.scheme));
+        let traits = remotes
+            .iter()
+            .map(|remote| traits(remote.scheme, config.bbr));
         Some(Self {
             choice: Mutex::new(Choice::new(traits, first, Duration::ZERO)),
             current: watch::Sender::new(first),
+            last_move: Mutex::new(None),
             started: Instant::now(),
             remotes,
         })
@@ -127,10 +141,20 @@ impl Ways {
         self.choice().moves()
     }
 
+    /// Why the links are where they are; `None` while they are where they began.
+    pub(crate) fn last_move(&self) -> Option<LastMove> {
+        let last = lock(&self.last_move);
+        last.as_ref().map(|(at, reason)| LastMove {
+            ago: at.elapsed(),
+            reason: reason.clone(),
+        })
+    }
+
     fn decide(&self) {
         let moved = self.choice().decide(self.started.elapsed());
         if let Some(Move { from, to, reason }) = moved {
             tracing::info!(from = %self.remotes[from], to = %self.remotes[to], %reason, "the links go another way");
+            *lock(&self.last_move) = Some((Instant::now(), reason.to_string()));
             self.current.send_replace(to);
         }
     }
@@ -144,19 +168,22 @@ impl Ways {
     }
 }
 
-fn traits(scheme: Scheme) -> Traits {
-    let (loss_weight, burden) = match scheme {
+fn traits(scheme: Scheme, bbr: bool) -> Traits {
+    let tcp_yields = !net::tcp_uses_bbr();
+    let (loss_weight, burden, yields, kind) = match scheme {
         // A lost packet stops everything behind it.
-        Scheme::Tcp | Scheme::Tls => (25.0, 1.05),
-        Scheme::Ws | Scheme::Wss => (25.0, 1.1),
+        Scheme::Tcp | Scheme::Tls => (25.0, 1.05, tcp_yields, Kind::Tcp),
+        Scheme::Ws | Scheme::Wss => (25.0, 1.1, tcp_yields, Kind::Tcp),
         // A lost packet stops its own stream.
-        Scheme::Quic => (8.0, 1.0),
+        Scheme::Quic => (8.0, 1.0, !bbr, Kind::Udp),
         // Repairs before it is asked to, at the cost of more bytes.
-        Scheme::Kcp => (4.0, 1.15),
+        Scheme::Kcp => (4.0, 1.15, false, Kind::Udp),
     };
     Traits {
         loss_weight,
         burden,
+        yields,
+        kind,
     }
 }
 
@@ -185,26 +212,91 @@ pub(crate) struct Watched {
     remote: Remote,
     sent: u64,
     received: u64,
-    packets: Option<(u64, u64)>,
     measured_at: Instant,
-    /// When something was last heard, and what had been sent by then.
+    /// The longest round-trip time since then.
+    longest: Option<Duration>,
+    /// What the last sample of losses was counted from.
+    counted: PathFigures,
+    silence: Silence,
+}
+
+/// Whether the peer answers.
+struct Silence {
+    limit: Duration,
+    /// When something was last heard, and the counters then.
     heard_at: Instant,
-    heard: (u64, u64),
+    heard: PathFigures,
+    /// When something was said first that was not answered.
+    said_at: Option<Instant>,
+    asked: bool,
+}
+
+/// What a look at the answers says.
+#[derive(Debug, PartialEq)]
+enum Look {
+    Fine,
+    /// Nothing was heard for some time: the peer should be asked something.
+    Quiet,
+    /// The peer was spoken to and does not answer.
+    Silent,
+}
+
+impl Silence {
+    fn new(limit: Duration, now: Instant) -> Self {
+        Self {
+            limit,
+            heard_at: now,
+            heard: PathFigures::default(),
+            said_at: None,
+            asked: false,
+        }
+    }
+
+    /// A look that comes late proves nothing: this end may have slept.
+    fn look(&mut self, now: Instant, late: bool, path: PathFigures) -> Look {
+        if late || path.heard != self.heard.heard {
+            *self = Self {
+                heard: path,
+                ..Self::new(self.limit, now)
+            };
+            return Look::Fine;
+        }
+        if path.spoken != self.heard.spoken {
+            self.said_at.get_or_insert(now);
+        }
+        let limit = self.limit.max(path.rtt.unwrap_or_default() * 4);
+        if self
+            .said_at
+            .is_some_and(|at| now.duration_since(at) >= limit)
+        {
+            return Look::Silent;
+        }
+        let quiet = now.duration_since(self.heard_at) >= QUIET;
+        if quiet && !std::mem::replace(&mut self.asked, quiet) {
+            return Look::Quiet;
+        }
+        Look::Fine
+    }
 }
 
 impl Watched {
     pub(crate) fn new(link: Link, remote: Remote) -> Self {
         let now = Instant::now();
         let (sent, received) = link.bytes();
+        let limit = match remote.scheme {
+            Scheme::Quic => UNANSWERED,
+            Scheme::Kcp => KCP_UNANSWERED,
+            Scheme::Tcp | Scheme::Tls | Scheme::Ws | Scheme::Wss => TCP_UNANSWERED,
+        };
         Self {
-            packets: link.packets(),
+            counted: link.path().unwrap_or_default(),
+            silence: Silence::new(limit, now),
             link,
             remote,
             sent,
             received,
             measured_at: now,
-            heard_at: now,
-            heard: (sent, received),
+            longest: None,
         }
     }
 
@@ -212,19 +304,20 @@ impl Watched {
         self.link.is(link)
     }
 
-    /// Whether the link speaks and gets no answer. Only QUIC acknowledges whatever it hears, within the round-trip time.
+    /// Whether the link speaks and gets no answer, on any transport: their acknowledgements come by themselves.
     fn is_silent(&mut self, now: Instant, late: bool) -> bool {
-        if self.packets.is_none() {
+        let Some(path) = self.link.path() else {
             return false;
+        };
+        self.longest = self.longest.max(path.rtt);
+        match self.silence.look(now, late, path) {
+            Look::Fine => false,
+            Look::Quiet => {
+                self.link.ping();
+                false
+            }
+            Look::Silent => true,
         }
-        let (sent, received) = self.link.bytes();
-        // A look that comes late proves nothing: this end may have slept.
-        if late || received != self.heard.1 || sent == self.heard.0 {
-            self.heard_at = now;
-            self.heard = (sent, received);
-            return false;
-        }
-        now.duration_since(self.heard_at) >= UNANSWERED.max(self.link.round_trip() * 4)
     }
 
     fn figures(&mut self, now: Instant) -> Figures {
@@ -234,20 +327,33 @@ impl Watched {
         let moved = (sent - self.sent).max(received - self.received);
         (self.sent, self.received) = (sent, received);
         let rate = moved as f64 / seconds.max(0.001);
-        let packets = self.link.packets();
-        let loss = packets.zip(self.packets).and_then(|(new, old)| {
-            let (sent, lost) = (new.0 - old.0, new.1 - old.1);
-            (sent >= ENOUGH_PACKETS).then(|| {
-                self.packets = packets;
-                lost as f64 / sent as f64
-            })
-        });
-        let rtt = self.link.round_trip();
+        let path = self.link.path();
+        let loss = path.and_then(|path| self.loss(path));
+        // As probes see it, with the time that both ends take to wake up; the kernel's figure would make TCP look better than it is.
+        let rtt = Some(self.link.round_trip()).filter(|rtt| !rtt.is_zero());
+        let rtt = rtt.or_else(|| path.and_then(|path| path.rtt));
         Figures {
-            rtt: (!rtt.is_zero()).then_some(rtt),
+            rtt,
+            longest: self.longest.take(),
             loss,
             goodput: (rate >= BUSY).then_some(rate),
         }
+    }
+
+    /// The share that was lost since the last sample, if that says something.
+    fn loss(&mut self, path: PathFigures) -> Option<f64> {
+        let sent = path.sent.saturating_sub(self.counted.sent);
+        if sent < ENOUGH_PACKETS {
+            return None;
+        }
+        let before = std::mem::replace(&mut self.counted, path);
+        Some(match (path.lost, before.lost) {
+            (Lost::Packets(new), Lost::Packets(old)) => {
+                new.saturating_sub(old) as f64 / sent as f64
+            }
+            (Lost::Packets(new), Lost::Share(_)) => new as f64 / path.sent.max(1) as f64,
+            (Lost::Share(share), _) => share,
+        })
     }
 }
 
@@ -345,15 +451,25 @@ async fn probe(remote: &Remote, dialler: &Dialler) -> Result<Duration, DialError
         }
         Scheme::Kcp => {
             drop(dial_stream(remote, dialler).await?);
-            Ok(began.elapsed())
+            let mut took = began.elapsed();
+            // A handshake that has lost a packet takes much longer than the way does.
+            for _ in 1..KCP_HANDSHAKES {
+                let began = Instant::now();
+                drop(dial_stream(remote, dialler).await?);
+                took = took.min(began.elapsed());
+            }
+            Ok(took / KCP_TRIPS)
         }
         Scheme::Tcp | Scheme::Ws | Scheme::Tls | Scheme::Wss => {
             let tcp = connect(&remote.host, remote.port).await?;
-            let rtt = began.elapsed();
-            if remote.scheme.is_encrypted() {
-                drop(dialler.tls.connect(tcp, &remote.host).await?);
-            }
-            Ok(rtt)
+            let took = began.elapsed();
+            let stream = if remote.scheme.is_encrypted() {
+                dialler.tls.connect(tcp, &remote.host).await?
+            } else {
+                tcp
+            };
+            drop(stream);
+            Ok(took)
         }
     }
 }
@@ -363,10 +479,20 @@ const LOOK: Duration = Duration::from_millis(250);
 const MEASURE: Duration = Duration::from_secs(1);
 /// A QUIC link says something at least once a second where there are several ways; without an answer for so long its way is blocked.
 const UNANSWERED: Duration = Duration::from_millis(750);
+/// The same for KCP, which the multiplexer makes speak.
+const KCP_UNANSWERED: Duration = Duration::from_secs(1);
+/// The same for TCP, which sends again after 200 ms at the soonest, then after twice as long each time (RFC 6298).
+const TCP_UNANSWERED: Duration = Duration::from_millis(1500);
+/// A link from which nothing was heard for so long is asked something.
+const QUIET: Duration = Duration::from_millis(900);
 /// Fewer packets say nothing about loss.
-const ENOUGH_PACKETS: u64 = 50;
+const ENOUGH_PACKETS: u64 = 100;
 /// From so many bytes per second on a link is busy.
 const BUSY: f64 = 125_000.0;
 /// What dialling over UDP may take: QUIC sends its first packet again after a second (RFC 9002 §6.2.2).
 const UDP_PATIENCE: Duration = Duration::from_secs(2);
+/// Handshakes per probe, of which the shortest counts.
+const KCP_HANDSHAKES: u32 = 3;
+/// Round trips of a KCP handshake: cookie and answer.
+const KCP_TRIPS: u32 = 2;
 const PROBE_PATIENCE: Duration = Duration::from_secs(10);

@@ -311,6 +311,11 @@ fn of_ways(out: &mut Exposition, status: &Status) {
         "Share of packets that the way loses, where its transport tells.",
         &|way| way.loss,
     );
+    family(
+        "gt_way_goodput_bytes_per_second",
+        "What the way carried when it was busy, of late; absent where it was not.",
+        &|way| way.goodput,
+    );
 }
 
 fn of_process(out: &mut Exposition) {

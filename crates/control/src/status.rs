@@ -29,7 +29,8 @@ pub(crate) fn page(source: &Source) -> (&'static str, String) {
             ("gt server", body)
         }
         Source::Client(client) => {
-            let body = agent::status_page(&client.status()) + LINKS;
+            let status = client.status();
+            let body = agent::status_page(&status) + &agent::ways_table(&status) + LINKS;
             ("gt client", body)
         }
         Source::Proxy(proxy) => ("gt proxy", proxy_page(proxy) + LINKS),
@@ -274,9 +275,18 @@ struct ClientStatus<'a> {
     /// Empty where there is one way only.
     ways: Vec<Way<'a>>,
     moves_total: u64,
+    /// `null` while the links are where they began.
+    last_move: Option<LastMove<'a>>,
     visits_total: u64,
     visits_failed_total: u64,
     services: Vec<Offered<'a>>,
+}
+
+#[derive(Serialize)]
+struct LastMove<'a> {
+    seconds_ago: f64,
+    /// With the figures, as in the log.
+    reason: &'a str,
 }
 
 /// A way to the server, where the client keeps the best of several.
@@ -336,6 +346,10 @@ impl<'a> ClientStatus<'a> {
             links: status.links,
             ways: status.ways.iter().map(Way::from).collect(),
             moves_total: status.moves,
+            last_move: status.last_move.as_ref().map(|last| LastMove {
+                seconds_ago: last.ago.as_secs_f64(),
+                reason: &last.reason,
+            }),
             visits_total: status.visits.0,
             visits_failed_total: status.visits.1,
             services: services.collect(),

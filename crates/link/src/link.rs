@@ -11,6 +11,7 @@ use std::{
 };
 
 use mux::{Config, OpenError, Side};
+use net::PathFigures;
 
 use crate::{
     end::LinkEnd,
@@ -171,12 +172,21 @@ impl Link {
         }
     }
 
-    /// Packets sent and packets lost, where the transport tells (QUIC).
+    /// How the way below the link fares; `None` until it is known, and where nobody can tell. On byte transports it is what was seen shortly after
+    /// the last call.
     #[must_use]
-    pub fn packets(&self) -> Option<(u64, u64)> {
+    pub fn path(&self) -> Option<PathFigures> {
         match &self.0 {
-            Kind::Framed(_) => None,
-            Kind::Quic(link) => Some(link.packets()),
+            Kind::Framed(link) => link.path(),
+            Kind::Quic(link) => Some(link.path()),
+        }
+    }
+
+    /// Says something that the peer answers, so that silence means something. QUIC does so by itself, where its endpoint is made with a short
+    /// keep-alive.
+    pub fn ping(&self) {
+        if let Kind::Framed(link) = &self.0 {
+            link.ping();
         }
     }
 

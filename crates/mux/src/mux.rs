@@ -424,11 +424,16 @@ impl Mux {
             return Ok(());
         }
         self.output.release();
+        self.send_ping(now);
+        Ok(())
+    }
+
+    /// Sends a ping now; the next one is due an interval later.
+    pub fn send_ping(&mut self, now: Duration) {
         self.clock.ping_at = now.saturating_add(self.config.keep_alive);
         let token = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
         let frame = frame(Kind::Ping, 0, 0, 8);
         self.output.push(frame, &[&token.to_be_bytes()]);
-        Ok(())
     }
 
     /// Smoothed round-trip time; zero until the first ping was answered.

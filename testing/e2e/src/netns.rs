@@ -115,7 +115,11 @@ impl Drop for Cable {
     }
 }
 
-fn inside<T: Send>(namespace: &str, work: impl FnOnce() -> T + Send) -> T {
+/// Runs in a network namespace that `ip netns` knows. Processes and threads that it starts are there too.
+///
+/// # Panics
+/// When there is none of that name, or it cannot be entered.
+pub fn inside<T: Send>(namespace: &str, work: impl FnOnce() -> T + Send) -> T {
     let file = File::open(format!("/run/netns/{namespace}")).expect("a namespace");
     let work = || {
         move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))

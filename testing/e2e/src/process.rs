@@ -393,10 +393,13 @@ pub fn gt_binary() -> PathBuf {
         return path.into();
     }
     let here = std::env::current_exe().unwrap_or_default();
+    // Tests are in `deps` beside it, programs in the same folder.
     let path = here
-        .parent()
-        .and_then(|deps| deps.parent())
+        .ancestors()
+        .skip(1)
+        .take(2)
         .map(|folder| folder.join("gt"))
+        .find(|path| path.is_file())
         .unwrap_or_default();
     assert!(
         path.exists(),

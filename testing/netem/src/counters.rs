@@ -117,6 +117,8 @@ pub struct Report {
     pub down: Counters,
     /// Both directions together.
     pub lateness: Lateness,
+    /// Packets that the filter did not let in.
+    pub filtered: u64,
     /// Packets that a socket or device refused.
     pub refused: u64,
     /// Packets of new clients when there were already as many as may be.
@@ -130,10 +132,11 @@ impl fmt::Display for Report {
         writeln!(out, "down: {}", self.down)?;
         write!(
             out,
-            "own lateness: p50 {:?}, p99 {:?}, max {:?}; refused by sockets {}, clients turned away {}",
+            "own lateness: p50 {:?}, p99 {:?}, max {:?}; not let in {}, refused by sockets {}, clients turned away {}",
             self.lateness.quantile(0.5),
             self.lateness.quantile(0.99),
             self.lateness.max(),
+            self.filtered,
             self.refused,
             self.turned_away,
         )

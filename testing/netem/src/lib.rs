@@ -5,7 +5,7 @@
 //! - [`Path`]: one direction, sans-IO. Packets and times in, arrivals out; bottleneck with a queue, delay, jitter, reordering,
 //!   duplication, random and bursty loss, corruption; settings that change with time. For simulations with a virtual clock.
 //! - [`UdpForwarder`]: a UDP port whose datagrams go to another address and back through two paths.
-//! - [`TunBridge`]: two network namespaces joined by two paths, for any IP traffic. Needs root.
+//! - [`TunBridge`]: two network namespaces joined by two paths, for any IP traffic, with a [`Filter`] before them. Needs root.
 //!
 //! The binary `netem` is the same by hand; README.md shows how.
 //!
@@ -27,6 +27,7 @@
 
 mod chance;
 mod counters;
+mod filter;
 mod path;
 mod settings;
 mod shell;
@@ -36,6 +37,7 @@ pub mod units;
 
 pub use crate::{
     counters::{Counters, Lateness, Report},
+    filter::{Filter, Protocol, Rule, Verdict},
     path::{Arrival, Packet, Path},
     settings::{GilbertElliott, Loss, Plan, Setting, SettingError, Settings, settings},
     shell::{Direction, Options, Running},

@@ -20,7 +20,7 @@ use rustix::{
 };
 
 use crate::{
-    Packet, Path, Plan, Setting,
+    Filter, Packet, Path, Plan, Setting,
     counters::{Lateness, Report},
 };
 
@@ -61,6 +61,8 @@ impl Running {
             state: Mutex::new(State {
                 up: Path::new(options.up.clone(), options.seed),
                 down: Path::new(options.down.clone(), !options.seed),
+                filters: [Filter::default(), Filter::default()],
+                filtered: 0,
                 lateness: Lateness::default(),
                 refused: 0,
                 turned_away: 0,
@@ -84,6 +86,7 @@ impl Running {
             up: state.up.counters().clone(),
             down: state.down.counters().clone(),
             lateness: state.lateness.clone(),
+            filtered: state.filtered,
             refused: state.refused,
             turned_away: state.turned_away,
         }
@@ -97,6 +100,11 @@ impl Running {
         for change in changes {
             state.path(direction).change(now, change);
         }
+    }
+
+    /// Puts a firewall before both directions, in the place of the one before: of a bridge, whose packets are IP packets.
+    pub fn filter(&self, filter: &Filter) {
+        self.shared.lock().filters = [filter.clone(), filter.clone()];
     }
 
     /// Whether it has ended by itself, which only an error of the system makes it do; [`stop`](Self::stop) tells.
@@ -190,6 +198,9 @@ impl Shared {
 struct State {
     up: Path<u64>,
     down: Path<u64>,
+    /// Up and down.
+    filters: [Filter; 2],
+    filtered: u64,
     lateness: Lateness,
     refused: u64,
     turned_away: u64,
@@ -303,9 +314,12 @@ impl<E: Ends> Turns<E> {
             {
                 Received::Packet(direction, tag, length) => {
                     let bytes = self.buffer[..length].to_vec();
-                    state
-                        .path(direction)
-                        .handle(self.shared.now(), Packet { tag, bytes });
+                    let now = self.shared.now();
+                    if state.filters[direction as usize].admits(now, &bytes) {
+                        state.path(direction).handle(now, Packet { tag, bytes });
+                    } else {
+                        state.filtered += 1;
+                    }
                 }
                 Received::TurnedAway => state.turned_away += 1,
                 Received::Empty => break,

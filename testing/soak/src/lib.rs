@@ -4,7 +4,8 @@
 //! behind the clients; `visitor`s make transfers whose every byte is a `pattern` of their seed; `chaos` kills links, services and
 //! clients and writes into the `ledger` when and whom, which decides whether a transfer had the right to fail. `run` puts them
 //! together and checks what is left when all is quiet. `reload` kills nothing: supervised processes of all three kinds are reloaded
-//! instead, and nothing may be lost. Which visits are made follows from the seed; how they meet in time
+//! instead, and nothing may be lost. `paths` kills nothing either: clients that choose among several ways get other addresses, and UDP is blocked for a
+//! while. Which visits are made follows from the seed; how they meet in time
 //! does not.
 
 pub mod acceptor;
@@ -12,6 +13,7 @@ pub mod chaos;
 pub mod forwarder;
 pub mod ledger;
 pub mod metrics;
+pub mod paths;
 pub mod pattern;
 pub mod quiet;
 pub mod relay;

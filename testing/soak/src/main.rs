@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 use bench::tools::{Tools, require};
 use clap::Parser;
 use soak::{
+    relay::Links,
     reload,
     run::{Options, run},
 };
@@ -27,6 +28,9 @@ struct Cli {
     /// Longest time of one visit, in seconds.
     #[arg(long, default_value_t = 30)]
     limit: u64,
+    /// Let clients choose among QUIC, KCP and TLS, change their addresses and block UDP instead of killing anything: nothing may be lost then.
+    #[arg(long, conflicts_with_all = ["reloads", "beside"])]
+    paths: bool,
     /// Reload a supervised server, its clients and a reverse proxy so many times instead of killing anything: nothing may be lost then.
     #[arg(long)]
     reloads: Option<u64>,
@@ -82,8 +86,11 @@ fn main() -> anyhow::Result<ExitCode> {
         });
     }
     let replay = format!(
-        "soak --seconds {} --seed {seed} --visitors {} --limit {}",
-        cli.seconds, cli.visitors, cli.limit
+        "soak --seconds {} --seed {seed} --visitors {} --limit {}{}",
+        cli.seconds,
+        cli.visitors,
+        cli.limit,
+        if cli.paths { " --paths" } else { "" }
     );
     println!("replay: {replay}");
 
@@ -94,6 +101,11 @@ fn main() -> anyhow::Result<ExitCode> {
         seed,
         visitors: cli.visitors,
         limit: Duration::from_secs(cli.limit),
+        links: if cli.paths {
+            Links::Auto
+        } else {
+            Links::OneEach
+        },
     });
     let sums = outcome.inspect_err(|_| println!("replay: {replay}"))?;
     println!(

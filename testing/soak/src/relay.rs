@@ -5,6 +5,9 @@
 //!            (TCP port, HTTP)          (tcp, tls, ws)  HTTP service
 //! ```
 //!
+//! With [`Links::Auto`] the clients choose among QUIC, KCP and TLS; both ways over UDP go through forwarders that can block them and give the client
+//! another address.
+//!
 //! Forwarders and services run in the soak itself, so that it can cut, freeze, stop and reset them.
 
 use std::net::SocketAddr;
@@ -15,6 +18,7 @@ use anyhow::{Context, Result, bail, ensure};
 use bench::lab::{Lab, Line, Program};
 use bench::peers::Certificate;
 use bench::visit::until_ready;
+use e2e::lossy::{LossyPath, Path as UdpPath};
 
 use crate::acceptor::Acceptor;
 use crate::forwarder::Forwarder;
@@ -38,8 +42,10 @@ pub struct Client {
     pub name: String,
     /// The process.
     pub program: Program,
-    /// Between it and the server.
+    /// Between it and the server, for links over TCP.
     pub forwarder: Forwarder,
+    /// The same for links over UDP: QUIC and KCP, or none.
+    pub udp: Vec<LossyPath>,
     /// Its data service.
     pub data: Acceptor,
     /// Its HTTP service.
@@ -52,15 +58,25 @@ pub struct Client {
 /// Schemes of the clients' links.
 pub const SCHEMES: [&str; 3] = ["tcp", "tls", "ws"];
 
+/// How clients come to the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Links {
+    /// One client for each of [`SCHEMES`].
+    OneEach,
+    /// As many clients, each of which keeps its links on the best of several ways.
+    Auto,
+}
+
 impl Relay {
     /// Starts all of it and waits until visitors get through to every service.
     ///
     /// # Errors
     /// When something does not start, with the ends of its logs.
-    pub fn start(gt: &Path) -> Result<Self> {
+    pub fn start(gt: &Path, links: Links) -> Result<Self> {
         let lab = Lab::new("soak")?;
         let certificate = Certificate::in_lab(&lab)?;
         let (plain, secure, api) = (lab.address()?, lab.address()?, lab.address()?);
+        let (quic, kcp) = (lab.address()?, lab.address()?);
 
         let mut line = Line::new(gt).args(["server", "--no-supervisor"]).args([
             "-addr",
@@ -73,6 +89,10 @@ impl Relay {
             .arg(&certificate.cert)
             .arg("-keyFile")
             .arg(&certificate.key);
+        if links == Links::Auto {
+            line = line.args(["-quicAddr", &quic.to_string()]);
+            line = line.args(["-kcpAddr", &kcp.to_string()]);
+        }
         line = line.args(["-apiAddr", &api.to_string(), "-logLevel", "warn"]);
         for number in 0..SCHEMES.len() {
             line = line.args([
@@ -87,13 +107,17 @@ impl Relay {
 
         let mut clients = Vec::new();
         for (number, scheme) in SCHEMES.into_iter().enumerate() {
+            let (scheme, udp) = match links {
+                Links::OneEach => (scheme, Vec::new()),
+                Links::Auto => ("tls", vec![udp_path(quic), udp_path(kcp)]),
+            };
             let target = if scheme == "tls" { secure } else { plain };
             clients.push(Client::start(
                 &lab,
                 gt,
                 number,
-                scheme,
-                target,
+                (scheme, target),
+                udp,
                 plain,
                 &certificate,
             )?);
@@ -183,8 +207,8 @@ impl Client {
         lab: &Lab,
         gt: &Path,
         number: usize,
-        scheme: &str,
-        target: SocketAddr,
+        (scheme, target): (&str, SocketAddr),
+        udp: Vec<LossyPath>,
         http_door: SocketAddr,
         certificate: &Certificate,
     ) -> Result<Self> {
@@ -199,13 +223,18 @@ impl Client {
             "-secret",
             &format!("secret{number}"),
         ]);
+        for (scheme, path) in ["quic", "kcp"].iter().zip(&udp) {
+            let remote = format!("{scheme}://{}", path.address());
+            line = line.args(["-remote", &remote, "-remoteChoice", "best"]);
+        }
         line = line.args([
             "-remote",
             &format!("{scheme}://{}", forwarder.at()),
             "-reconnectDelay",
             "1s",
             "-logLevel",
-            "warn",
+            // Which way links go is said at this level.
+            if udp.is_empty() { "warn" } else { "info" },
         ]);
         if scheme == "tls" {
             line = line.arg("-remoteCert").arg(&certificate.cert);
@@ -228,12 +257,22 @@ impl Client {
             name,
             program,
             forwarder,
+            udp,
             data,
             http,
             route,
             line,
         })
     }
+}
+
+fn udp_path(target: SocketAddr) -> LossyPath {
+    let clear = UdpPath {
+        delay: Duration::ZERO,
+        loss_per_mille: 0,
+        seed: 1,
+    };
+    LossyPath::to(target, clear)
 }
 
 /// Longest time from the end of a kill until visitors get through again.

@@ -8,8 +8,9 @@ use anyhow::{Result, ensure};
 
 use crate::chaos::Action;
 use crate::ledger::Ledger;
+use crate::paths;
 use crate::quiet::{Levels, compare, gauges_exist};
-use crate::relay::Relay;
+use crate::relay::{Links, Relay};
 use crate::rng::Rng;
 use crate::tally::{Sums, Tally};
 use crate::visitor::{Route, Visit};
@@ -27,6 +28,8 @@ pub struct Options {
     pub visitors: u64,
     /// Longest time of one visit, killed or not.
     pub limit: Duration,
+    /// With [`Links::Auto`] paths change instead of anything being killed, and nothing excuses a visit that fails.
+    pub links: Links,
 }
 
 /// Runs it. The verdict is good when the sums have no failures.
@@ -35,9 +38,13 @@ pub struct Options {
 /// When the relay does not start, dies, or has no metrics: nothing can be said about the rest then.
 pub fn run(options: &Options) -> Result<Sums> {
     ensure!(options.visitors > 0, "no visitors");
-    let mut relay = Relay::start(&options.gt)?;
-    let start = Levels::settled(&relay, None)?;
+    let mut relay = Relay::start(&options.gt, options.links)?;
+    let mut start = Levels::settled(&relay, None)?;
     gauges_exist(&start)?;
+    if options.links == Links::Auto {
+        // Links that are over UDP now share its sockets; those that end up over TCP have one each.
+        start.descriptors += start.gauges[0].unwrap_or_default() as usize;
+    }
     eprintln!("start: {start:?}");
 
     let (ledger, tally) = (Ledger::default(), Tally::default());
@@ -67,7 +74,10 @@ pub fn run(options: &Options) -> Result<Sums> {
     for wrong in compare(&start, &warm, &end) {
         tally.fail(wrong);
     }
-    eprintln!("{} kills", ledger.count());
+    match options.links {
+        Links::OneEach => eprintln!("{} kills", ledger.count()),
+        Links::Auto => paths::report(&relay)?,
+    }
     Ok(tally.sums())
 }
 
@@ -91,7 +101,10 @@ fn phase(
             let (routes, stop, rng) = (&routes, &stop, rng.branch(1 + number));
             scope.spawn(move || visits(number, rng, routes, options.limit, stop, ledger, tally));
         }
-        kills(relay, rng.branch(0), time, ledger, tally);
+        match options.links {
+            Links::OneEach => kills(relay, rng.branch(0), time, ledger, tally),
+            Links::Auto => paths::change(relay, rng.branch(0), time, tally),
+        }
         stop.store(true, Ordering::Relaxed);
     });
     relay.check_running()

@@ -5,14 +5,20 @@ use super::*;
 const QUIC: Traits = Traits {
     loss_weight: 8.0,
     burden: 1.0,
+    yields: true,
+    kind: Kind::Udp,
 };
 const TLS: Traits = Traits {
     loss_weight: 25.0,
     burden: 1.05,
+    yields: true,
+    kind: Kind::Tcp,
 };
 const WSS: Traits = Traits {
     loss_weight: 25.0,
     burden: 1.1,
+    yields: true,
+    kind: Kind::Tcp,
 };
 
 struct Random(u64);
@@ -79,6 +85,7 @@ impl World {
             rtt: Some(Duration::from_secs_f64(noisy(rtt))),
             loss: Some(noisy(loss)),
             goodput: None,
+            longest: None,
         }
     }
 
@@ -214,6 +221,7 @@ fn a_link_that_carries_far_less_than_another_did_moves() {
         rtt: Some(Duration::from_millis(50)),
         loss: Some(0.0),
         goodput,
+        longest: None,
     };
     let second = Duration::from_secs;
     choice.worked(second(1), 1, figures(Some(10e6)));

@@ -69,6 +69,9 @@ impl Driver {
     fn turn(&mut self, cx: &mut Context<'_>) -> Result<(), LinkEnd> {
         let mut state = self.shared.state.borrow_mut();
         state.refresh_clock();
+        if std::mem::take(&mut state.look) {
+            state.path = self.transport.path();
+        }
         let read = read(&mut state, &mut self.transport, cx);
         drop(state);
         // Also when the transport has ended: a peer says its last words right before.

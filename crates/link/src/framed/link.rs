@@ -129,6 +129,27 @@ impl Framed {
         (state.sent_bytes, state.received_bytes)
     }
 
+    /// What the driver saw when it was last asked to look; asks it again.
+    pub(crate) fn path(&self) -> Option<net::PathFigures> {
+        let mut state = self.shared.state.borrow_mut();
+        if !state.ended {
+            state.look = true;
+            state.wake_driver();
+        }
+        state.path
+    }
+
+    /// Says something that the peer answers.
+    pub(crate) fn ping(&self) {
+        let mut state = self.shared.state.borrow_mut();
+        if !state.ended && !state.closing {
+            state.refresh_clock();
+            let now = state.now;
+            state.mux.send_ping(now);
+            state.wake_driver();
+        }
+    }
+
     /// Whether both are the same link.
     pub(crate) fn is(&self, other: &Self) -> bool {
         Rc::ptr_eq(&self.shared, &other.shared)

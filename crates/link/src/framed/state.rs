@@ -35,6 +35,9 @@ pub(crate) struct State {
     pub(crate) told: VecDeque<Told>,
     pub(crate) received_bytes: u64,
     pub(crate) sent_bytes: u64,
+    /// How the way below fares, as the driver saw it when it was last asked to look.
+    pub(crate) path: Option<net::PathFigures>,
+    pub(crate) look: bool,
 }
 
 /// The key is beside the slot, because the multiplexer may give an index out again before the old stream's owner has run.
@@ -61,6 +64,8 @@ impl State {
             told: VecDeque::new(),
             received_bytes: 0,
             sent_bytes: 0,
+            path: None,
+            look: false,
         }
     }
 

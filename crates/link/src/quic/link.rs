@@ -347,9 +347,16 @@ impl Link {
         (stats.udp_tx.bytes, stats.udp_rx.bytes)
     }
 
-    pub(crate) fn packets(&self) -> (u64, u64) {
-        let stats = self.shared.connection.stats();
-        (stats.path.sent_packets, stats.path.lost_packets)
+    pub(crate) fn path(&self) -> net::PathFigures {
+        let connection = &self.shared.connection;
+        let stats = connection.stats();
+        net::PathFigures {
+            rtt: Some(connection.rtt()).filter(|rtt| !rtt.is_zero()),
+            spoken: stats.udp_tx.datagrams,
+            heard: stats.udp_rx.datagrams,
+            sent: stats.path.sent_packets,
+            lost: net::Lost::Packets(stats.path.lost_packets),
+        }
     }
 
     pub(crate) fn is(&self, other: &Self) -> bool {

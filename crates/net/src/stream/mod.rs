@@ -33,6 +33,7 @@ pub use detach::Detached;
 use ::kcp::udp::secure::Stream as KcpStream;
 
 use crate::kcp::Monitor;
+use crate::path::{self, PathFigures};
 use crate::tls::PeerCertificate;
 use crate::tls::stream::TlsStream;
 use crate::ws::stream::WsStream;
@@ -229,6 +230,14 @@ impl Stream {
         match &self.kind {
             Kind::Kcp(kcp) => Some(kcp.monitor()),
             _ => None,
+        }
+    }
+
+    /// How the way below it fares: of TCP, also below TLS and WebSocket, and of KCP. `None` where nobody can tell.
+    pub fn path(&self) -> Option<PathFigures> {
+        match self.kcp_monitor() {
+            Some(monitor) => Some(path::of_kcp(&monitor)),
+            None => path::of_tcp(self.tcp()?).ok(),
         }
     }
 
