@@ -131,7 +131,8 @@ fn messages(block: &[u8], limits: Limits) {
         count: 1000,
     };
     if let Ok(request) = message::request(block, limits) {
-        let (written, _) = message::write_request(&request);
+        let mut written = Vec::new();
+        message::write_request(&mut written, &request);
         let again = message::request(&written, wide).expect("what is written is a request");
         assert_eq!(request.method(), again.method());
         assert_eq!(request.uri(), again.uri());
@@ -145,14 +146,16 @@ fn messages(block: &[u8], limits: Limits) {
         assert!(message::trailers(block, limits).is_err());
     }
     if let Ok(response) = message::response(block, limits) {
-        let (written, _) = message::write_response(&response);
+        let mut written = Vec::new();
+        message::write_response(&mut written, &response, &message::Added::default());
         let again = message::response(&written, wide).expect("what is written is a response");
         assert_eq!(response.status(), again.status());
         assert_eq!(without_host(response.headers()), *again.headers());
         assert!(message::trailers(block, limits).is_err());
     }
     if let Ok(trailers) = message::trailers(block, limits) {
-        let (written, _) = message::write_trailers(&trailers);
+        let mut written = Vec::new();
+        message::write_trailers(&mut written, &trailers);
         let again = message::trailers(&written, wide).expect("what is written is trailers");
         assert_eq!(without_host(&trailers), again);
     }
