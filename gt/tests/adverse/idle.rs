@@ -3,6 +3,7 @@
 use std::{
     io::{Read, Write},
     net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
+    sync::{Mutex, PoisonError},
     thread,
 };
 
@@ -26,6 +27,9 @@ fn ten_thousand_idle_visitors_in_http_mode_cost_less_than_4_kib_each() {
 }
 
 fn idle_visitors_cost_little(mode: &str, most: usize) {
+    // One after the other: this process may not have the descriptors of both.
+    static TURN: Mutex<()> = Mutex::new(());
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let origin = idle_origin();
     let server = ServerSpec::new()
         .user("web")
