@@ -406,6 +406,8 @@ mod tests {
                 let _ = serving.await;
             })
             .await;
+        // With the process go the tasks that read.
+        drop(local);
         // Gone: lost without an error, and the file with it.
         assert!(outlet.reaches(1));
         outlet.pass(1, from, 0, b"late");
