@@ -150,6 +150,7 @@ fn two_ways(server: &Server, path: &LossyPath, service: &Service) -> Client {
         .client(Transport::Quic, "web")
         .option("remote", ways)
         .option("remoteChoice", "best")
+        .option("logLevel", "debug")
         .option("remoteConnections", 1)
         .service(service.url("tcp"), "name: echo, remoteTCPRandom: true")
         .start()
@@ -187,8 +188,10 @@ fn links_leave_udp_when_it_is_blocked_and_come_back_when_it_works() {
     path.block(false);
     let began = Instant::now();
     key(&mut idle, 3);
-    wait::until_within("a link over QUIC again", Duration::from_secs(60), || {
-        let back = ["the links go another way", "to=quic://", "preferred"];
+    wait::until_within("a link over QUIC again", Duration::from_secs(150), || {
+        // A probe that a busy machine makes fail is repeated after 5, 10, 20 and 40 s.
+        // Preferred, or even clearly better: as it happens to be measured.
+        let back = ["the links go another way", "to=quic://"];
         (client.process.count_log(&back) > 0).then_some(())
     });
     println!("over QUIC again after {:?}", began.elapsed());

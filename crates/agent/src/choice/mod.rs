@@ -207,6 +207,9 @@ impl Choice {
         way.failures += 1;
         way.better_since = None;
         way.known.works = Some(false);
+        // What was lost while it died, and how long answers took, says nothing of the time when it works again.
+        way.known.loss = None;
+        way.known.rtt = None;
         let wait = RETRY.saturating_mul(1 << (way.failures - 1).min(8));
         way.probe_at = now + wait.min(PROBE);
     }

@@ -182,6 +182,39 @@ fn a_blocked_way_is_left_within_three_seconds_and_taken_again_when_it_works() {
 }
 
 #[test]
+fn what_was_lost_while_a_way_died_is_not_held_against_it() {
+    let rtt = Some(Duration::from_millis(50));
+    let figures = |loss| Figures {
+        rtt,
+        loss,
+        ..Figures::default()
+    };
+    let mut choice = Choice::new([QUIC, TLS], 0, Duration::ZERO);
+    let mut back = None;
+    for second in 1..120 {
+        let now = Duration::from_secs(second);
+        let blocked = (30..40).contains(&second);
+        match (choice.current(), blocked) {
+            (0, true) if second > 31 => choice.failed(now, 0),
+            (0, true) => choice.measured(now, figures(Some(0.5))),
+            _ => choice.measured(now, figures(Some(0.0))),
+        }
+        match choice.due(now) {
+            Some(0) if blocked => choice.failed(now, 0),
+            Some(way) => choice.worked(now, way, figures(None)),
+            None => {}
+        }
+        if choice.decide(now).is_some_and(|moved| moved.to == 0) {
+            back = Some(second);
+        }
+    }
+    assert!(
+        choice.moves() == 2 && back.is_some_and(|at| at < 75),
+        "{back:?}"
+    );
+}
+
+#[test]
 fn when_nothing_works_each_way_gets_its_turn() {
     let mut choice = Choice::new([QUIC, TLS, WSS], 0, Duration::ZERO);
     let mut tried = Vec::new();
