@@ -47,8 +47,15 @@ impl Pipe {
         }
     }
 
-    /// A file again.
+    /// A file again. Who has opened the pipe meanwhile, or is about to, reads on.
     pub(crate) fn end(self) {
+        // For both directions: that waits for nobody.
+        let mut pipe = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(&self.path)
+            .expect("opened");
+        pipe.write_all(self.content.as_bytes()).expect("written");
         let new = self.path.with_extension("file");
         fs::write(&new, self.content).expect("written");
         fs::rename(&new, &self.path).expect("renamed");
