@@ -17,6 +17,7 @@
 //! Left to others: what a stream's header says and whom it concerns (`tunnel`, `server`, `agent`), when to connect again
 //! (`agent`), how sockets work (`net`).
 
+mod broken;
 mod datagram;
 mod end;
 mod framed;

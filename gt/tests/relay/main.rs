@@ -3,6 +3,7 @@
 //! Long forms: `GT_E2E_BIG=1` transfers 1 GiB instead of 64 MiB, `GT_E2E_LONG=1` waits 20 s where a second shows the same.
 
 mod auth;
+mod early;
 mod grpc;
 mod http;
 mod http_mode;

@@ -18,6 +18,7 @@ use super::{
     state::{Shared, State},
 };
 use crate::{
+    broken::Countdown,
     end::{End, Outcome},
     join::JoinOptions,
     pace::Pace,
@@ -27,6 +28,7 @@ use crate::{
 pub(crate) struct Join {
     shared: Rc<Shared>,
     slot: Rc<RefCell<Slot>>,
+    countdown: Countdown,
 }
 
 impl Join {
@@ -41,7 +43,11 @@ impl Join {
             apply(options, &mut slot);
             slot.socket = Some(socket);
         }
-        Self { shared, slot }
+        Self {
+            shared,
+            slot,
+            countdown: Countdown::default(),
+        }
     }
 }
 
@@ -66,9 +72,14 @@ fn apply(options: JoinOptions, slot: &mut Slot) {
 impl Future for Join {
     type Output = Outcome;
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Outcome> {
-        let mut state = self.shared.state.borrow_mut();
-        let mut slot = self.slot.borrow_mut();
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Outcome> {
+        let Self {
+            shared,
+            slot,
+            countdown,
+        } = &mut *self;
+        let mut state = shared.state.borrow_mut();
+        let mut slot = slot.borrow_mut();
         if slot.end.is_some() {
             return slot.outcome();
         }
@@ -87,8 +98,20 @@ impl Future for Join {
             && slot.sending == Sending::Finished
             && slot.receiving == Receiving::Finished
         {
-            slot.finish(End::Finished);
+            let broken = slot.broken.map(|broken| End::Socket(broken.kind));
+            slot.finish(broken.unwrap_or(End::Finished));
             state.remove(slot.key);
+        }
+        if let (None, Some(broken)) = (slot.end, slot.broken) {
+            state.refresh_clock();
+            if countdown
+                .poll(broken, slot.sent_at, state.tenths(), cx)
+                .is_ready()
+            {
+                let key = slot.key;
+                slot.finish(End::Socket(broken.kind));
+                state.drop_stream(key, ResetReason::Reset);
+            }
         }
         slot.outcome()
     }
@@ -99,9 +122,8 @@ fn drain(state: &mut State, slot: &mut Slot, cx: &mut Context<'_>) {
     match poll_drain(state, slot, cx) {
         Poll::Pending | Poll::Ready(Ok(())) => {}
         Poll::Ready(Err(error)) => {
-            let key = slot.key;
-            slot.finish(End::Socket(error.kind()));
-            state.drop_stream(key, ResetReason::Reset);
+            state.refresh_clock();
+            slot.break_off(error.kind(), state.tenths());
         }
     }
 }
@@ -140,6 +162,12 @@ fn poll_drain(
         slot.count_received(n, now);
         state.mux.consumed(slot.key, n, state.now);
         state.wake_driver();
+    }
+    if slot.broken.is_some() {
+        if slot.receiving == Receiving::Finishing {
+            slot.receiving = Receiving::Finished;
+        }
+        return Poll::Ready(Ok(()));
     }
     let Some(socket) = &mut slot.socket else {
         return Poll::Ready(Ok(()));

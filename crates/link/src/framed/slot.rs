@@ -1,6 +1,7 @@
 //! One stream as the link's shell sees it: the socket joined to it, if any, and what waits for its owner.
 
 use std::{
+    io::ErrorKind,
     sync::Arc,
     task::{Poll, Waker},
 };
@@ -8,6 +9,7 @@ use std::{
 use mux::Key;
 
 use crate::{
+    broken::Broken,
     end::{End, Outcome},
     pace::{Pace, Traffic},
 };
@@ -30,6 +32,8 @@ pub(crate) struct Slot {
     pub(crate) turn: Option<usize>,
     pub(crate) sending: Sending,
     pub(crate) receiving: Receiving,
+    /// The joined socket takes nothing any more, or gives nothing either; see [`Broken`].
+    pub(crate) broken: Option<Broken>,
     pub(crate) end: Option<End>,
     pub(crate) sent: u64,
     pub(crate) received: u64,
@@ -53,6 +57,8 @@ pub(crate) struct Limits {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sending {
     Open,
+    /// The socket was reset: its end is none that the peer could be told as one.
+    Lost,
     Finished,
 }
 
@@ -77,6 +83,7 @@ impl Slot {
             turn: None,
             sending: Sending::Open,
             receiving: Receiving::Open,
+            broken: None,
             end: None,
             sent: 0,
             received: 0,
@@ -113,7 +120,13 @@ impl Slot {
             return;
         }
         self.end = Some(end);
-        self.pending = Pending::default();
+        // Little that came right before a reset is still for whoever reads the stream; of a joined one the socket's own queue is all.
+        let last_words = matches!(end, End::Reset(_))
+            && self.socket.is_none()
+            && self.pending.bytes().len() <= LAST_BYTES;
+        if !last_words {
+            self.pending = Pending::default();
+        }
         if let Some(socket) = self.socket.take() {
             match end {
                 End::Finished => {}
@@ -122,6 +135,26 @@ impl Slot {
             }
         }
         self.wake();
+    }
+
+    /// The socket takes nothing more. What it has given, and may still give, is passed on nevertheless.
+    pub(crate) fn break_off(&mut self, kind: ErrorKind, now: u32) {
+        if self.broken.is_none() {
+            self.broken = Some(Broken::new(kind, now));
+        }
+        self.pending = Pending::default();
+        self.wake_reader();
+    }
+
+    /// The socket gives nothing more, and not because it was done. Whether something of it may still be on its way to the peer, which a reset
+    /// would throw away.
+    pub(crate) fn lose(&mut self, kind: ErrorKind, now: u32) -> bool {
+        if self.sent == 0 || Broken::has_passed(self.sent_at, now) {
+            return false;
+        }
+        self.sending = Sending::Lost;
+        self.break_off(kind, now);
+        true
     }
 
     pub(crate) fn outcome(&mut self) -> Poll<Outcome> {
@@ -167,6 +200,9 @@ impl Slot {
                 .is_some_and(|limit| sent.max(received) >= limit)
     }
 }
+
+/// What is kept for the reader of a stream that was reset: outside of any window, so that it is little.
+const LAST_BYTES: usize = 32 << 10;
 
 /// Bytes in order; holds no memory when empty.
 #[derive(Debug, Default)]

@@ -137,6 +137,9 @@ impl State {
             return;
         };
         let mut slot = slot.borrow_mut();
+        if slot.broken.is_some() {
+            return;
+        }
         let paced = slot
             .limits
             .as_ref()
@@ -157,12 +160,7 @@ impl State {
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => {
-                    slot.finish(End::Socket(error.kind()));
-                    drop(slot);
-                    self.drop_stream(key, ResetReason::Reset);
-                    return;
-                }
+                Err(error) => return slot.break_off(error.kind(), now),
             }
         }
         slot.pending.push(rest);
@@ -178,13 +176,14 @@ impl State {
             && let Slot {
                 socket: Some(socket),
                 reader: Some(waker),
+                broken: None,
                 ..
             } = &mut *slot
             && let Poll::Ready(Ok(())) =
                 Pin::new(socket).poll_shutdown(&mut Context::from_waker(&waker.clone()))
         {
             slot.receiving = Receiving::Finished;
-            if slot.sending == Sending::Open {
+            if slot.sending != Sending::Finished {
                 return;
             }
         }
@@ -264,6 +263,12 @@ impl State {
                     slot.count_sent(n, now);
                     self.wake_driver();
                 }
+                Ok(_) if slot.broken.is_some_and(|broken| !broken.ends_in_order()) => {
+                    let kind = slot
+                        .broken
+                        .map_or(io::ErrorKind::Other, |broken| broken.kind);
+                    self.lose(slot, kind);
+                }
                 Ok(_) => {
                     slot.sending = Sending::Finished;
                     self.mux.finish(key);
@@ -279,11 +284,17 @@ impl State {
                     }
                     return;
                 }
-                Err(Stop::Failed(kind)) => {
-                    slot.finish(End::Socket(kind));
-                    self.drop_stream(key, ResetReason::Reset);
-                }
+                Err(Stop::Failed(kind)) => self.lose(slot, kind),
             }
+        }
+    }
+
+    /// The joined socket has failed: the stream is reset, at once if nothing of it can be on its way.
+    fn lose(&mut self, slot: &mut Slot, kind: io::ErrorKind) {
+        let now = self.tenths();
+        if !slot.lose(kind, now) {
+            slot.finish(End::Socket(kind));
+            self.drop_stream(slot.key, ResetReason::Reset);
         }
     }
 
@@ -291,20 +302,20 @@ impl State {
     /// hear of its reset before credit comes, if it ever does.
     pub(crate) fn sweep(&mut self) {
         let now = self.tenths();
-        let mut over: Vec<(Key, ResetReason, End)> = Vec::new();
+        let mut over: Vec<Key> = Vec::new();
         for Entry { key, slot } in self.table.iter().flatten() {
-            let slot = slot.borrow();
+            let mut slot = slot.borrow_mut();
             if slot.is_idle(now) {
-                over.push((*key, ResetReason::IdleTimeout, End::Idle));
+                over.push(*key);
             } else if slot.waits_for_turn
                 && let Some(error) = slot.socket.as_ref().and_then(net::Stream::take_error)
             {
-                over.push((*key, ResetReason::Reset, End::Socket(error.kind())));
+                slot.break_off(error.kind(), now);
             }
         }
-        for (key, reason, end) in over {
-            self.mux.reset(key, Reason(reason.into()));
-            self.forget(key, end);
+        for key in over {
+            self.mux.reset(key, Reason(ResetReason::IdleTimeout.into()));
+            self.forget(key, End::Idle);
         }
     }
 

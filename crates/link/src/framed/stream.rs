@@ -91,7 +91,7 @@ impl AsyncRead for Stream {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let mut slot = self.slot.borrow_mut();
-        if let Some(end) = slot.end {
+        if let (Some(end), true) = (slot.end, slot.pending.is_empty()) {
             return Poll::Ready(broken(end));
         }
         if slot.pending.is_empty() {

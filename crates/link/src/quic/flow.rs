@@ -126,6 +126,12 @@ impl Flow {
         let _ = self.send.finish();
     }
 
+    /// Nothing more is wanted; what was sent still arrives.
+    pub(super) fn stop(&mut self, reason: ResetReason) {
+        let code = VarInt::from_u32(u16::from(reason).into());
+        let _ = self.receive.stop(code);
+    }
+
     /// Gives both directions up. Those that have ended by themselves stay as they are.
     pub(super) fn reset(&mut self, reason: ResetReason) {
         let code = VarInt::from_u32(u16::from(reason).into());

@@ -19,6 +19,7 @@ use super::{
     link::{Begun, Opening, Shared, Slot},
 };
 use crate::{
+    broken::{Broken, Countdown},
     end::{End, Outcome},
     join::JoinOptions,
     pace::{Pace, Traffic},
@@ -42,6 +43,9 @@ pub(crate) struct Join {
     traffic: Option<Arc<Traffic>>,
     sent: u64,
     received: u64,
+    /// The socket takes nothing any more, or gives nothing either.
+    broken: Option<Broken>,
+    countdown: Countdown,
     ended: bool,
 }
 
@@ -70,6 +74,8 @@ pub(super) enum Sending {
     Open,
     /// The socket is done; what is outgoing goes first.
     Finishing,
+    /// The socket was reset: its end is none that the peer could be told as one.
+    Lost,
     Finished,
 }
 
@@ -138,6 +144,8 @@ impl Join {
             traffic: None,
             sent: joined.sent as u64,
             received: 0,
+            broken: None,
+            countdown: Countdown::default(),
             ended: false,
         }
     }
@@ -175,16 +183,24 @@ impl Join {
                 None => return Poll::Ready(End::LinkLost),
             }
         }
-        let inward = self.poll_inward(cx);
-        if let Poll::Ready(Err(end)) = inward {
-            return Poll::Ready(end);
-        }
-        let outward = self.poll_outward(cx);
-        if let Poll::Ready(Err(end)) = outward {
-            return Poll::Ready(end);
-        }
+        let inward = match self.poll_inward(cx) {
+            Poll::Ready(Err(End::Socket(kind))) => {
+                self.break_off(kind);
+                Poll::Pending
+            }
+            Poll::Ready(Err(end)) => return Poll::Ready(end),
+            inward => inward,
+        };
+        let outward = match self.poll_outward(cx) {
+            Poll::Ready(Err(End::Socket(kind))) if self.lose(kind) => Poll::Pending,
+            Poll::Ready(Err(end)) => return Poll::Ready(end),
+            outward => outward,
+        };
         if inward.is_ready() && outward.is_ready() {
             return Poll::Ready(End::Finished);
+        }
+        if let Some(broken) = self.broken {
+            return self.poll_broken(broken, cx);
         }
         if let (Poll::Ready(Ok(())), Stage::Open(flow)) = (inward, &mut self.stream) {
             return flow.poll_stopped(cx);
@@ -192,9 +208,45 @@ impl Join {
         Poll::Pending
     }
 
+    /// The socket has failed, and what it has given may be on its way: waits for the peer to give the stream up, and not for long.
+    fn poll_broken(&mut self, broken: Broken, cx: &mut Context<'_>) -> Poll<End> {
+        if let Stage::Open(flow) = &mut self.stream
+            && let Poll::Ready(end) = flow.poll_stopped(cx)
+        {
+            return Poll::Ready(end);
+        }
+        let (sent_at, now) = (self.slot.sent_at.get(), self.shared.tenths());
+        let over = self.countdown.poll(broken, sent_at, now, cx);
+        over.map(|()| End::Socket(broken.kind))
+    }
+
+    /// The socket takes nothing more. What it has given, and may still give, is passed on nevertheless.
+    fn break_off(&mut self, kind: io::ErrorKind) {
+        if self.broken.is_none() {
+            self.broken = Some(Broken::new(kind, self.shared.tenths()));
+        }
+        self.incoming = Bytes::new();
+        // Nobody reads what comes: it waits in the stream's window, and counts as what a stalled stream holds.
+        self.shared.stall(&self.slot);
+    }
+
+    /// The socket gives nothing more, and not because it was done. Whether something of it may still be on its way to the peer, which a reset
+    /// would throw away.
+    fn lose(&mut self, kind: io::ErrorKind) -> bool {
+        if self.sent == 0 || Broken::has_passed(self.slot.sent_at.get(), self.shared.tenths()) {
+            return false;
+        }
+        self.sending = Sending::Lost;
+        self.break_off(kind);
+        true
+    }
+
     /// From QUIC to the socket, until the peer's end has been passed on.
     fn poll_inward(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
         for _ in 0..ROUNDS {
+            if self.broken.is_some() && self.receiving != Receiving::Finished {
+                return Poll::Pending;
+            }
             std::task::ready!(self.poll_deliver(cx))?;
             match self.receiving {
                 Receiving::Finished => return Poll::Ready(Ok(())),
@@ -304,6 +356,7 @@ impl Join {
             self.slot.look.set(false);
             match self.sending {
                 Sending::Finished => return Poll::Ready(Ok(())),
+                Sending::Lost => return Poll::Pending,
                 Sending::Finishing => {
                     flow.finish();
                     self.sending = Sending::Finished;
@@ -316,12 +369,12 @@ impl Join {
     }
 
     /// QUIC takes nothing now, so the socket is not read: its end is only found by looking now and then.
-    fn wait_for_credit(&self) -> Poll<Result<(), End>> {
+    fn wait_for_credit(&mut self) -> Poll<Result<(), End>> {
         self.slot.look.set(true);
-        match self.socket.as_ref().and_then(net::Stream::take_error) {
-            Some(error) => Poll::Ready(Err(broken(error))),
-            None => Poll::Pending,
+        if let Some(error) = self.socket.as_ref().and_then(net::Stream::take_error) {
+            self.break_off(error.kind());
         }
+        Poll::Pending
     }
 
     /// Reads the socket; short reads are copied, long ones are not.
@@ -363,6 +416,11 @@ impl Join {
             pace.settle(n);
         }
         if n == 0 {
+            if let Some(broken) = self.broken
+                && !broken.ends_in_order()
+            {
+                return Poll::Ready(Err(End::Socket(broken.kind)));
+            }
             self.sending = Sending::Finishing;
             return Poll::Ready(Ok(()));
         }
@@ -412,6 +470,10 @@ impl Join {
         }
         if let Stage::Open(mut flow) = std::mem::replace(&mut self.stream, Stage::Over) {
             if end == End::Finished {
+                self.shared.linger(flow.send);
+            } else if self.broken.is_some() && self.sending == Sending::Finished {
+                // All that the socket has said, to its end: only the other direction is given up.
+                flow.stop(told(end));
                 self.shared.linger(flow.send);
             } else {
                 flow.reset(told(end));
