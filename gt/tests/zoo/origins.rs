@@ -13,7 +13,7 @@ use e2e::{PortRange, Process, TempDir, wait};
 use crate::{
     corpus::{MOST_BODY, Meaning},
     recorder::Recorder,
-    tools::{go_origin, has_go, program, python, zoo},
+    tools::{TOMCAT, go_origin, has_go, has_tomcat, program, python, zoo},
 };
 
 /// A running server.
@@ -72,9 +72,13 @@ pub(crate) fn few() -> Vec<Origin> {
 
 /// All servers.
 pub(crate) fn all() -> Vec<Origin> {
-    start(&[
+    let mut all: Vec<Begin> = vec![
         gunicorn, aiohttp, node, go, nginx, apache, uvicorn, tornado, waitress,
-    ])
+    ];
+    if has_tomcat() {
+        all.push(tomcat);
+    }
+    start(&all)
 }
 
 /// Starts a server on a port.
@@ -244,6 +248,45 @@ fn apache(port: u16, dir: TempDir) -> (&'static str, Source) {
     let mut command = Command::new(program("apache2", "Debian's apache2-bin"));
     command.args(["-D", "FOREGROUND", "-f"]).arg(config);
     behind("Apache", command, dir, recorder)
+}
+
+/// Tomcat with one page for everything, which it compiles when it starts.
+fn tomcat(port: u16, dir: TempDir) -> (&'static str, Source) {
+    for folder in ["conf", "logs", "temp", "work", "webapps/ROOT/WEB-INF"] {
+        std::fs::create_dir_all(dir.path().join(folder)).expect("a folder");
+    }
+    dir.file(
+        "conf/catalina.properties",
+        format!("common.loader={TOMCAT}/lib/*.jar,/usr/share/java/eclipse-jdt-core.jar\n"),
+    );
+    dir.file(
+        "conf/server.xml",
+        format!(
+            "<Server port='-1'><Service name='Catalina'>\n\
+             <Connector address='127.0.0.1' port='{port}' protocol='HTTP/1.1' maxThreads='16' allowTrace='true' maxHttpHeaderSize='65536' keepAliveTimeout='60000' \
+             maxKeepAliveRequests='-1' encodedSolidusHandling='passthrough'/>\n\
+             <Engine name='Catalina' defaultHost='zoo'><Host name='zoo' appBase='webapps' autoDeploy='false'/></Engine></Service></Server>\n"
+        ),
+    );
+    dir.file(
+        "webapps/ROOT/WEB-INF/web.xml",
+        "<web-app xmlns='https://jakarta.ee/xml/ns/jakartaee' version='6.0'>\n\
+         <servlet><servlet-name>jsp</servlet-name><servlet-class>org.apache.jasper.servlet.JspServlet</servlet-class></servlet>\n\
+         <servlet><servlet-name>zoo</servlet-name><jsp-file>/zoo.jsp</jsp-file><load-on-startup>1</load-on-startup></servlet>\n\
+         <servlet-mapping><servlet-name>zoo</servlet-name><url-pattern>/*</url-pattern></servlet-mapping></web-app>\n",
+    );
+    std::fs::copy(zoo("tomcat.jsp"), dir.path().join("webapps/ROOT/zoo.jsp")).expect("the page");
+    let mut command = Command::new(program("java", "Debian's default-jre-headless"));
+    command
+        .args(["-Xmx128m", "-XX:TieredStopAtLevel=1", "-cp"])
+        .arg(format!(
+            "{TOMCAT}/bin/bootstrap.jar:{TOMCAT}/bin/tomcat-juli.jar"
+        ))
+        .arg(format!("-Dcatalina.home={TOMCAT}"))
+        .arg(format!("-Dcatalina.base={}", dir.path().display()))
+        .arg(format!("-Djava.io.tmpdir={}/temp", dir.path().display()))
+        .args(["org.apache.catalina.startup.Bootstrap", "start"]);
+    logged("Tomcat", command, dir)
 }
 
 /// `ZOO METHOD TARGET LENGTH BODY`, in hexadecimal.

@@ -155,6 +155,25 @@ pub(crate) fn has_go() -> bool {
     found
 }
 
+/// Where Debian's tomcat10-common puts it.
+pub(crate) const TOMCAT: &str = "/usr/share/tomcat10";
+
+/// Whether Tomcat and what it compiles its page with are installed. They bring a Java runtime, so that who has none goes without them, and is told.
+pub(crate) fn has_tomcat() -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let java = std::env::split_paths(&path).any(|folder| folder.join("java").is_file());
+    let page = ["/usr/share/java/eclipse-jdt-core.jar"].iter();
+    let found = java && page.chain([&TOMCAT]).all(|file| Path::new(file).exists());
+    if !found {
+        // Not by `eprintln!`: the test runner hides what a passing test prints.
+        let _ = writeln!(
+            std::io::stderr(),
+            "\n*** SKIPPED: Tomcat was not asked; it needs Debian's tomcat10-common and default-jre-headless ***\n"
+        );
+    }
+    found
+}
+
 fn go() -> Command {
     let mut go = Command::new(program("go", "Go 1.24 or later"));
     go.env("GOFLAGS", "-trimpath");
