@@ -10,9 +10,9 @@ use std::{
 use e2e::{http, relay::SECRET};
 use mux::{Config, Event, Mux, Side};
 use tunnel::{
-    ChannelBinding, ClientConfig, ClientEstablished, ClientHandshake, ClientId, Grant,
-    HandshakeError, Key, MAGIC, Nonce, Secret, ServerConfig, ServerHandshake, ServerStep,
-    SessionId, VersionRange,
+    ChannelBinding, ClientConfig, ClientEstablished, ClientHandshake, ClientId, ControlMessage,
+    Features, Grant, HandshakeError, Key, MAGIC, Nonce, Secret, ServerConfig, ServerHandshake,
+    ServerStep, Services, SessionId, VersionRange,
 };
 
 /// A client with this id and secret, over plain TCP.
@@ -66,30 +66,54 @@ pub(crate) fn server_that_opens(
     header: Vec<u8>,
 ) -> (SocketAddr, thread::JoinHandle<Option<u16>>) {
     let (listener, address) = listen();
-    let key = Key::derive(
-        &Secret::new(SECRET).expect("a secret"),
-        &ClientId::new(id).expect("an id"),
-    );
+    let key = key_of(id);
     let served = thread::spawn(move || {
         let (mut stream, _) = listener.accept().ok()?;
-        stream
-            .set_read_timeout(Some(Duration::from_secs(20)))
-            .ok()?;
-        let mut machine = ServerHandshake::new(
-            ServerConfig::default(),
-            Nonce([9; 32]),
-            ChannelBinding::None,
-        );
-        let mut unread = Vec::new();
-        while machine.established().is_none() {
-            shake(&mut stream, &mut machine, &mut unread).ok()?;
-            if let Some(ServerStep::Authenticate(_)) = machine.poll_step() {
-                let grant = Grant::new(SessionId::from_bytes([1; 16]));
-                machine.accept_with_key(&key, grant).ok()?;
-                stream.write_all(&machine.output()).ok()?;
-            }
-        }
+        let_in(&mut stream, ServerConfig::default(), &key)?;
         first_reset(stream, &header)
+    });
+    (address, served)
+}
+
+fn key_of(id: &str) -> Key {
+    Key::derive(
+        &Secret::new(SECRET).expect("a secret"),
+        &ClientId::new(id).expect("an id"),
+    )
+}
+
+/// The handshake of a client; what came behind it.
+fn let_in(stream: &mut TcpStream, config: ServerConfig, key: &Key) -> Option<Vec<u8>> {
+    stream
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .ok()?;
+    let mut machine = ServerHandshake::new(config, Nonce([9; 32]), ChannelBinding::None);
+    let mut unread = Vec::new();
+    while machine.established().is_none() {
+        shake(stream, &mut machine, &mut unread).ok()?;
+        if let Some(ServerStep::Authenticate(_)) = machine.poll_step() {
+            let grant = Grant::new(SessionId::from_bytes([1; 16]));
+            machine.accept_with_key(key, grant).ok()?;
+            stream.write_all(&machine.output()).ok()?;
+        }
+    }
+    Some(unread)
+}
+
+/// A server without any optional ability that lets one client with [`SECRET`] in; returns what the client declares to it.
+pub(crate) fn server_without_features(
+    id: &str,
+) -> (SocketAddr, thread::JoinHandle<Option<Services>>) {
+    let (listener, address) = listen();
+    let key = key_of(id);
+    let served = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().ok()?;
+        let config = ServerConfig {
+            features: Features::NONE,
+            ..ServerConfig::default()
+        };
+        let unread = let_in(&mut stream, config, &key)?;
+        first_message(stream, unread)
     });
     (address, served)
 }
@@ -131,6 +155,26 @@ fn shake(
     stream.write_all(&machine.output())?;
     unread.drain(..taken.map_err(io::Error::other)?);
     Ok(())
+}
+
+/// The services that the client declares first.
+fn first_message(mut stream: TcpStream, unread: Vec<u8>) -> Option<Services> {
+    let mut mux = Mux::new(Side::Acceptor, Config::default(), Duration::ZERO);
+    let mut piece = unread;
+    loop {
+        let mut input = &piece[..];
+        while let Some(event) = mux.receive(&mut input, Duration::ZERO).ok()? {
+            if let Event::Control { message } = event
+                && let Ok(Some(ControlMessage::Services(services))) =
+                    ControlMessage::decode(&message)
+            {
+                return Some(services);
+            }
+        }
+        piece = vec![0; 4096];
+        let n = stream.read(&mut piece).ok().filter(|n| *n > 0)?;
+        piece.truncate(n);
+    }
 }
 
 fn first_reset(mut stream: TcpStream, header: &[u8]) -> Option<u16> {

@@ -42,6 +42,37 @@ fn a_client_says_which_versions_do_not_fit_and_gives_up() {
     assert!(log.contains("update the older"), "{log}");
 }
 
+#[test]
+fn what_a_server_is_too_old_for_is_not_declared_to_it_and_the_client_says_so() {
+    let (address, served) = raw::server_without_features("web");
+    let client = ClientSpec::new("web")
+        .option("remote", format!("tcp://{address}"))
+        .service("http://127.0.0.1:1", "name: open, mode: http")
+        .service(
+            "http://127.0.0.1:1",
+            "name: guarded, mode: http, hostPrefix: guarded, basicAuth: {passwords: {me: a-password}}",
+        )
+        .service(
+            "http://127.0.0.1:1",
+            "name: calls, mode: http, hostPrefix: calls, protocol: h2c",
+        )
+        .start();
+    let services = served.join().expect("no panic").expect("services");
+    let names: Vec<_> = services
+        .services
+        .iter()
+        .map(|service| service.name.as_str())
+        .collect();
+    assert_eq!(names, ["open"]);
+    for name in ["guarded", "calls"] {
+        let line = client
+            .process
+            .wait_log(&["a service is not declared", name]);
+        assert!(line.contains("ERROR"), "{line}");
+        assert!(line.contains("the server is too old for"), "{line}");
+    }
+}
+
 /// Over TCP the handshake finds out and the client gives up; TLS and WebSocket fail in a way that may pass, so it tries again, with
 /// pauses.
 fn a_server_that_is_no_gt_server_is_named_as_such_and_not_stormed(transport: Transport) {

@@ -10,6 +10,7 @@
 mod browser;
 mod chromium;
 mod python;
+mod told;
 
 use std::{io, net::SocketAddr, process::Command};
 

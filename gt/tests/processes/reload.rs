@@ -2,7 +2,7 @@
 
 use std::{fs, net::TcpListener};
 
-use e2e::{http, wait};
+use e2e::{Cert, TempDir, http, tls, wait};
 
 use crate::{
     load::{Load, Stayer},
@@ -89,6 +89,43 @@ fn another_number_of_threads_needs_a_new_worker_and_nobody_notices() {
     stayer.talk();
     drop(stayer);
     wait::until("the old worker ends", || first().is_none().then_some(()));
+}
+
+#[test]
+fn a_new_certificate_of_the_api_is_taken_at_reload() {
+    let rig = Rig::start();
+    let certs = [(); 2].map(|()| Cert::self_signed(&["localhost"]));
+    let dir = TempDir::new();
+    let (cert, key) = (dir.path().join("api.pem"), dir.path().join("api.key"));
+    let put = |which: &Cert| {
+        fs::copy(which.cert_file(), &cert).expect("copied");
+        fs::copy(which.key_file(), &key).expect("copied");
+    };
+    let shows = |which: &Cert| {
+        let status = rig.server.status();
+        let listeners = status["units"][0]["listeners"].as_array().cloned();
+        let listeners = listeners.expect("listeners");
+        let api = listeners.iter().find(|one| one["option"] == "apiAddr");
+        let address = api.and_then(|api| api["address"].as_str()?.parse().ok());
+        let config = tls::client_config(&[which.der().clone()], &[]);
+        tls::connect(address.expect("the API"), "localhost", config).is_ok()
+    };
+    put(&certs[0]);
+    let options = format!(
+        "  apiAddr: \"127.0.0.1:0\"\n  apiCertFile: {}\n  apiKeyFile: {}\n",
+        cert.display(),
+        key.display()
+    );
+    rig.server.write(&rig.server_text(&options, ""));
+    rig.server.done(&["reload"]);
+    assert!(shows(&certs[0]));
+    assert!(rig.server.done(&["reload"]).contains("nothing has changed"));
+    // The same names, and something else in the files.
+    put(&certs[1]);
+    assert!(!shows(&certs[1]), "before it was asked to");
+    let said = rig.server.done(&["reload"]);
+    assert!(said.contains("the API"), "{said}");
+    assert!(shows(&certs[1]) && !shows(&certs[0]));
 }
 
 #[test]

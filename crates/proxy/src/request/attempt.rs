@@ -241,7 +241,10 @@ impl Forward<'_> {
         told.status = status;
         // What an interim answer left there goes first.
         turn.goes_on_if(!worker.is_draining());
-        let next = Answer { status, text }.write(turn, &mut work.answer, |_| {});
+        let Work { answer, value, .. } = &mut *work;
+        let next = Answer { status, text }.write(turn, answer, |writer| {
+            self.context.add_alt_svc(writer, value);
+        });
         self.context.finish(connection, work, next, told).await
     }
 
