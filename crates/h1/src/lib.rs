@@ -95,7 +95,7 @@ pub use body::{
 pub use error::{BodyError, FieldError, RequestError, ResponseError, WriteError};
 pub use fields::{Field, Fields, Known};
 pub use lines::Limits;
-pub use request::{Request, RequestHead};
+pub use request::{Composer, Request, RequestHead};
 pub use response::{Response, ResponseHead};
 pub use token::Version;
 pub use upstream::{Answer, Awaiting, RequestLine, RequestWriter, ResponseBody, Sent, Upstream};

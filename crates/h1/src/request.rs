@@ -1,6 +1,10 @@
 //! A request's head: parsed as it arrives, checked as a whole.
 
+mod compose;
+
 use std::ops::Range;
+
+pub use compose::Composer;
 
 use crate::{
     body::Framing,

@@ -3,12 +3,12 @@
 use std::{
     io::{self, IoSlice},
     pin::Pin,
-    task::{Context, Poll, ready},
+    task::{Context, Poll},
 };
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use h1::ResponseHead;
+use h1::{Limits, RequestError, RequestHead, ResponseHead};
 use tunnel::ResetReason;
 
 use crate::{
@@ -73,6 +73,20 @@ impl Conn {
         }
     }
 
+    /// Puts the head of a stream's request together, instead of reading it.
+    pub(crate) fn compose(
+        &mut self,
+        limits: &Limits,
+        head: &mut RequestHead,
+        out: &mut Vec<u8>,
+    ) -> Result<(), RequestError> {
+        match self {
+            Self::H2(stream) => stream.compose(limits, head, out),
+            Self::H3(stream) => stream.compose(limits, head, out),
+            _ => Err(RequestError::RequestLine),
+        }
+    }
+
     /// Ends it as a reset: what was sent may be incomplete, and the peer must know.
     pub(crate) fn abort(self) {
         match self {
@@ -112,10 +126,7 @@ impl AsyncWrite for Conn {
     ) -> Poll<io::Result<usize>> {
         match &mut *self {
             Self::Socket(socket) => Pin::new(socket).poll_write(cx, bytes),
-            Self::H2(stream) => {
-                ready!(stream.poll_room(cx))?;
-                stream.poll_write(cx, bytes)
-            }
+            Self::H2(stream) => stream.poll_write(cx, bytes),
             Self::H3(stream) => stream.poll_write(cx, bytes),
             Self::Piped(stream) => stream.poll_write(bytes),
             Self::Relay(stream) => Pin::new(stream).poll_write(cx, bytes),

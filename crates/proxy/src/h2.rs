@@ -15,16 +15,16 @@ use ::h2::{
     ext::Protocol,
     server::{Builder, SendResponse},
 };
-use bytes::{Buf, Bytes};
-use h1::{Answer, Awaiting, ResponseBody, ResponseHead};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
+use bytes::Bytes;
+use h1::{RequestError, RequestHead};
+use http::{Method, Request, Response, StatusCode};
 use tokio::io::ReadBuf;
 
 use crate::{
     conn::Conn,
     crew::Crew,
     visitor::About,
-    words::{Reading, UNLIMITED, awaiting, chunk, field, invalid, translate, write_head},
+    words::{Asked, Piece, Reading, Telling, invalid},
     worker::Worker,
 };
 
@@ -92,34 +92,23 @@ pub(crate) async fn serve(worker: Rc<Worker>, stream: net::Stream, about: About)
 /// One stream, as an HTTP/1.1 connection.
 #[derive(Debug)]
 pub(crate) struct H2Stream {
-    /// Made and not yet read.
-    made: Bytes,
+    /// Until its head is put together.
+    asked: Option<Asked>,
     request: RecvStream,
     reading: Reading,
     respond: SendResponse<Bytes>,
     answer: Option<SendStream<Bytes>>,
-    head: ResponseHead,
-    /// An answer's head that is not complete.
-    unparsed: Vec<u8>,
-    writing: Writing,
-}
-
-#[derive(Debug)]
-enum Writing {
-    Head(Awaiting<()>),
-    Body(ResponseBody),
-    Tunnel,
-    Ended,
+    telling: Telling,
+    /// Bytes of the answer that the visitor's window is not asked for.
+    free: usize,
 }
 
 impl H2Stream {
     /// `None` if the request cannot be said in HTTP/1.1; it has been answered then.
     fn new(request: Request<RecvStream>, mut respond: SendResponse<Bytes>) -> Option<Self> {
-        let protocol = request.extensions().get::<Protocol>().cloned();
+        let protocol = request.extensions().get::<Protocol>();
+        let websocket = protocol.is_some_and(|protocol| protocol.as_str() == "websocket");
         let (parts, body) = request.into_parts();
-        let websocket = protocol
-            .as_ref()
-            .is_some_and(|protocol| protocol.as_str() == "websocket");
         if parts.method == Method::CONNECT && !websocket {
             let refusal = Response::builder()
                 .status(StatusCode::METHOD_NOT_ALLOWED)
@@ -127,18 +116,30 @@ impl H2Stream {
             let _ = refusal.map(|refusal| respond.send_response(refusal, true));
             return None;
         }
-        let (made, reading) = write_head(&parts, body.is_end_stream(), websocket);
-        let awaiting = awaiting(parts.method == Method::HEAD, websocket);
+        let asked = Asked::new(parts, websocket);
         Some(Self {
-            made: made.into(),
+            telling: Telling::to(&asked),
+            asked: Some(asked),
             request: body,
-            reading,
+            reading: Reading::nothing(),
             respond,
             answer: None,
-            head: ResponseHead::default(),
-            unparsed: Vec::new(),
-            writing: Writing::Head(awaiting),
+            free: FREE,
         })
+    }
+
+    /// The request's head in HTTP/1.1's words; once.
+    pub(crate) fn compose(
+        &mut self,
+        limits: &h1::Limits,
+        head: &mut RequestHead,
+        out: &mut Vec<u8>,
+    ) -> Result<(), RequestError> {
+        if let Some(asked) = self.asked.take() {
+            let ended = self.request.is_end_stream();
+            self.reading = asked.compose(ended, limits, head, out)?;
+        }
+        Ok(())
     }
 
     pub(crate) fn poll_read(
@@ -146,42 +147,23 @@ impl H2Stream {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        loop {
-            if !self.made.is_empty() {
-                let n = self.made.len().min(buffer.remaining());
-                buffer.put_slice(&self.made[..n]);
-                self.made.advance(n);
-                return Poll::Ready(Ok(()));
-            }
-            match self.reading {
-                Reading::Ended => return Poll::Ready(Ok(())),
-                Reading::Chunks | Reading::Plain => match ready!(self.request.poll_data(cx)) {
-                    Some(Ok(data)) => {
-                        // What was taken is held here until it is read: at most one frame.
-                        let _ = self.request.flow_control().release_capacity(data.len());
-                        self.made = if self.reading == Reading::Plain || data.is_empty() {
-                            data
-                        } else {
-                            chunk(&data)
-                        };
-                    }
-                    Some(Err(error)) => return Poll::Ready(Err(broken(&error))),
-                    None if self.reading == Reading::Plain => self.reading = Reading::Ended,
-                    None => self.reading = Reading::Trailers,
-                },
-                Reading::Trailers => {
-                    let trailers =
-                        ready!(self.request.poll_trailers(cx)).map_err(|error| broken(&error))?;
-                    self.reading = Reading::Ended;
-                    let mut end = b"0\r\n".to_vec();
-                    for (name, value) in trailers.iter().flatten() {
-                        field(&mut end, name.as_str(), value.as_bytes());
-                    }
-                    end.extend_from_slice(b"\r\n");
-                    self.made = end.into();
+        while !self.reading.read(buffer) {
+            match ready!(self.request.poll_data(cx)) {
+                Some(Ok(data)) => {
+                    // What was taken is held here until it is read: at most one frame.
+                    let _ = self.request.flow_control().release_capacity(data.len());
+                    self.reading.take(data);
+                }
+                Some(Err(error)) => return Poll::Ready(Err(broken(&error))),
+                None if !self.reading.has_trailers() => self.reading.end(None),
+                None => {
+                    let trailers = ready!(self.request.poll_trailers(cx));
+                    let trailers = trailers.map_err(|error| broken(&error))?;
+                    self.reading.end(trailers.as_ref());
                 }
             }
         }
+        Poll::Ready(Ok(()))
     }
 
     pub(crate) fn poll_write(
@@ -189,29 +171,32 @@ impl H2Stream {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        match &mut self.writing {
-            Writing::Head(_) => Poll::Ready(self.write_head(bytes)),
-            Writing::Tunnel => self.poll_send(cx, bytes),
-            Writing::Ended => Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
-            Writing::Body(body) => {
-                let decoded = body.decoder().decode(bytes).map_err(|_| invalid())?;
-                if !decoded.data.is_empty() {
-                    ready!(self.poll_body(cx, &bytes[decoded.data], decoded.end))?;
-                } else if decoded.end {
-                    self.end_body()?;
-                }
-                Poll::Ready(Ok(decoded.consumed))
+        let begins = !self.telling.is_open();
+        let mut taken = 0;
+        if begins {
+            taken = self.take(bytes)?;
+        }
+        // A short body goes with its head.
+        let rest = &bytes[taken..];
+        if rest.is_empty() || !self.telling.is_open() {
+            return Poll::Ready(Ok(taken));
+        }
+        if rest.len() > self.free {
+            match self.poll_room(cx) {
+                Poll::Ready(room) => room?,
+                Poll::Pending if begins => return Poll::Ready(Ok(taken)),
+                Poll::Pending => return Poll::Pending,
             }
         }
+        Poll::Ready(Ok(taken + self.take(rest)?))
     }
 
     /// Ends the direction towards the visitor.
     pub(crate) fn poll_shutdown(&mut self) -> Poll<io::Result<()>> {
-        if matches!(self.writing, Writing::Tunnel)
+        if self.telling.end_tunnel()
             && let Some(answer) = &mut self.answer
         {
             let _ = answer.send_data(Bytes::new(), true);
-            self.writing = Writing::Ended;
         }
         Poll::Ready(Ok(()))
     }
@@ -223,76 +208,51 @@ impl H2Stream {
         }
     }
 
-    fn write_head(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let before = self.unparsed.len();
-        let mut head = bytes;
-        if before > 0 {
-            self.unparsed.extend_from_slice(bytes);
-            head = &self.unparsed;
-        }
-        let parsed = self.head.parse(head, &UNLIMITED);
-        let Some(length) = parsed.map_err(|_| invalid())? else {
-            if before == 0 {
-                self.unparsed.extend_from_slice(bytes);
-            }
-            return Ok(bytes.len());
-        };
-        let text = Bytes::copy_from_slice(&head[..length]);
-        let Some(answer) = self.head.view(&text) else {
-            return Err(invalid());
-        };
-        let Writing::Head(awaiting) = std::mem::replace(&mut self.writing, Writing::Ended) else {
-            return Err(invalid());
-        };
-        let (response, next, ends) = match awaiting.answer(answer).map_err(|_| invalid())? {
-            Answer::Interim(awaiting) => {
-                self.writing = Writing::Head(awaiting);
-                self.head.clear();
-                self.unparsed.clear();
-                return Ok(length - before);
-            }
-            Answer::Tunnel { .. } => {
-                self.reading = Reading::Plain;
-                (translate(&text, &answer, true), Writing::Tunnel, false)
-            }
-            Answer::Final { body, .. } if body.is_complete() => {
-                (translate(&text, &answer, false), Writing::Ended, true)
-            }
-            Answer::Final { body, .. } => {
-                (translate(&text, &answer, false), Writing::Body(body), false)
-            }
-        };
-        let sending = self.respond.send_response(response, ends);
-        self.answer = Some(sending.map_err(|error| broken(&error))?);
-        self.writing = next;
-        self.head.clear();
-        self.unparsed.clear();
-        Ok(length - before)
+    fn take(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let (n, piece) = self.telling.take(bytes, PORTION)?;
+        self.send(piece)?;
+        Ok(n)
     }
 
-    /// Sends a part of the body that is known to be data; the decoder has counted all of it, so all is taken.
-    fn poll_body(&mut self, cx: &mut Context<'_>, data: &[u8], ends: bool) -> Poll<io::Result<()>> {
-        let Some(answer) = &mut self.answer else {
-            return Poll::Ready(Err(invalid()));
+    fn send(&mut self, piece: Piece) -> io::Result<()> {
+        let sent = match (piece, &mut self.answer) {
+            (Piece::Nothing, _) => return Ok(()),
+            (
+                Piece::Head {
+                    response,
+                    ends,
+                    tunnel,
+                },
+                None,
+            ) => {
+                if tunnel {
+                    self.reading.open();
+                }
+                let sent = self.respond.send_response(response, ends);
+                sent.map(|answer| self.answer = Some(answer))
+            }
+            (Piece::Data { data, ends }, Some(answer)) => {
+                self.free = self.free.saturating_sub(data.len());
+                answer.send_data(data, ends)
+            }
+            (Piece::End(trailers), Some(answer)) if trailers.is_empty() => {
+                answer.send_data(Bytes::new(), true)
+            }
+            (Piece::End(trailers), Some(answer)) => answer.send_trailers(trailers),
+            _ => return Err(invalid()),
         };
-        answer.reserve_capacity(data.len());
-        // The bytes are taken at once; that the visitor's window is full is felt at the next write.
-        if let Poll::Ready(Some(Err(error))) = answer.poll_capacity(cx) {
-            return Poll::Ready(Err(broken(&error)));
-        }
-        let sent = answer.send_data(Bytes::copy_from_slice(data), ends);
-        if ends {
-            self.writing = Writing::Ended;
-        }
-        Poll::Ready(sent.map_err(|error| broken(&error)))
+        sent.map_err(|error| {
+            self.telling.give_up();
+            broken(&error)
+        })
     }
 
-    /// Whether the visitor's window has room; asked before each write of a body.
-    pub(crate) fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    /// Whether the visitor's window has room for more of a body. What is taken then is taken whole, so that a full window is felt at the next write.
+    fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let Some(answer) = &mut self.answer else {
             return Poll::Ready(Ok(()));
         };
-        if !matches!(self.writing, Writing::Body(_) | Writing::Tunnel) || answer.capacity() > 0 {
+        if answer.capacity() > 0 {
             return Poll::Ready(Ok(()));
         }
         answer.reserve_capacity(LEAST_ROOM);
@@ -301,38 +261,6 @@ impl H2Stream {
             Some(Err(error)) => Poll::Ready(Err(broken(&error))),
             None => Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
         }
-    }
-
-    fn poll_send(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        ready!(self.poll_room(cx))?;
-        let Some(answer) = &mut self.answer else {
-            return Poll::Ready(Err(invalid()));
-        };
-        let n = bytes.len().min(answer.capacity());
-        let sent = answer.send_data(Bytes::copy_from_slice(&bytes[..n]), false);
-        Poll::Ready(sent.map(|()| n).map_err(|error| broken(&error)))
-    }
-
-    fn end_body(&mut self) -> io::Result<()> {
-        let mut trailers = HeaderMap::new();
-        if let Writing::Body(body) = &mut self.writing {
-            for (name, value) in body.decoder().trailers().iter() {
-                let name = HeaderName::from_bytes(name);
-                if let (Ok(name), Ok(value)) = (name, HeaderValue::from_bytes(value)) {
-                    trailers.append(name, value);
-                }
-            }
-        }
-        self.writing = Writing::Ended;
-        let Some(answer) = &mut self.answer else {
-            return Ok(());
-        };
-        let ended = if trailers.is_empty() {
-            answer.send_data(Bytes::new(), true)
-        } else {
-            answer.send_trailers(trailers)
-        };
-        ended.map_err(|error| broken(&error))
     }
 }
 
@@ -349,6 +277,10 @@ const CONNECTION_WINDOW: u32 = 1 << 20;
 const SEND_BUFFER: usize = 256 << 10;
 /// The window must have so much room before another piece of an answer is taken.
 const LEAST_ROOM: usize = 16 << 10;
+/// So much of each answer waits for the visitor without having asked for room: asking costs more than a short answer does.
+const FREE: usize = 4 << 10;
+/// What is copied of an answer at a time.
+const PORTION: usize = 32 << 10;
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// Without a stream.
 const IDLE: Duration = Duration::from_secs(75);

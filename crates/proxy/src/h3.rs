@@ -14,9 +14,8 @@ use std::{
     time::Duration,
 };
 
-use bytes::{Buf, Bytes};
-use h1::{Answer, Awaiting, ResponseBody, ResponseHead};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};
+use h1::{RequestError, RequestHead};
+use http::{Method, Response, StatusCode, header};
 use net::tls::PeerCertificate;
 use quic::h3::{
     Code, Exchange, Piece, Protocol, ReceiveHalf, SendHalf, Settings, server::Connection,
@@ -28,7 +27,7 @@ use crate::{
     conn::Conn,
     ingress::{Door, Open},
     visitor::{self, About, Entry},
-    words::{Reading, UNLIMITED, awaiting, chunk, field, invalid, translate, write_head},
+    words::{self, Asked, Reading, Telling},
     worker::Worker,
 };
 
@@ -271,31 +270,20 @@ fn unmapped(address: SocketAddr) -> SocketAddr {
 /// One stream, as an HTTP/1.1 connection.
 #[derive(Debug)]
 pub(crate) struct H3Stream {
-    /// Made and not yet read.
-    made: Bytes,
-    /// Read before the head was made.
+    /// Until its head is put together.
+    asked: Option<Asked>,
+    /// Read before that.
     first: Option<Piece>,
     receive: ReceiveHalf,
     reading: Reading,
     send: SendHalf,
-    head: ResponseHead,
-    /// An answer's head that is not complete.
-    unparsed: Vec<u8>,
-    writing: Writing,
+    telling: Telling,
+    /// All is queued; the stream ends when it has been sent.
+    ending: bool,
     /// Bytes of the answer's body.
     length: u64,
     /// Of the connection, which is busy while this is held.
     unacknowledged: Rc<Unacknowledged>,
-}
-
-#[derive(Debug)]
-enum Writing {
-    Head(Awaiting<()>),
-    Body(ResponseBody),
-    Tunnel,
-    /// All is queued; the stream ends when it has been sent.
-    Ending,
-    Ended,
 }
 
 impl H3Stream {
@@ -335,20 +323,32 @@ impl H3Stream {
                 }
             }
         };
-        let (made, reading) = write_head(&parts, receive.is_ended(), websocket);
-        let awaiting = awaiting(parts.method == Method::HEAD, websocket);
+        let asked = Asked::new(parts, websocket);
         Some(Self {
-            made: made.into(),
+            telling: Telling::to(&asked),
+            asked: Some(asked),
             first,
             receive,
-            reading,
+            reading: Reading::nothing(),
             send,
-            head: ResponseHead::default(),
-            unparsed: Vec::new(),
-            writing: Writing::Head(awaiting),
+            ending: false,
             length: 0,
             unacknowledged: Rc::clone(unacknowledged),
         })
+    }
+
+    /// The request's head in HTTP/1.1's words; once.
+    pub(crate) fn compose(
+        &mut self,
+        limits: &h1::Limits,
+        head: &mut RequestHead,
+        out: &mut Vec<u8>,
+    ) -> Result<(), RequestError> {
+        if let Some(asked) = self.asked.take() {
+            let ended = self.first.is_none() && self.receive.is_ended();
+            self.reading = asked.compose(ended, limits, head, out)?;
+        }
+        Ok(())
     }
 
     pub(crate) fn poll_read(
@@ -356,16 +356,7 @@ impl H3Stream {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        loop {
-            if !self.made.is_empty() {
-                let n = self.made.len().min(buffer.remaining());
-                buffer.put_slice(&self.made[..n]);
-                self.made.advance(n);
-                return Poll::Ready(Ok(()));
-            }
-            if matches!(self.reading, Reading::Ended | Reading::Trailers) {
-                return Poll::Ready(Ok(()));
-            }
+        while !self.reading.read(buffer) {
             let piece = match self.first.take() {
                 Some(piece) => Some(piece),
                 None => match ready!(self.receive.poll_piece(cx)) {
@@ -376,30 +367,13 @@ impl H3Stream {
                     }
                 },
             };
-            self.take(piece);
-        }
-    }
-
-    /// Puts what came into HTTP/1.1's words.
-    fn take(&mut self, piece: Option<Piece>) {
-        let chunked = self.reading == Reading::Chunks;
-        match piece {
-            Some(Piece::Data(data)) if chunked => self.made = chunk(&data),
-            Some(Piece::Data(data)) => self.made = data,
-            // A body whose length was said has no place for trailers in HTTP/1.1.
-            Some(Piece::Trailers(_)) | None if !chunked => self.reading = Reading::Ended,
-            end => {
-                let mut made = b"0\r\n".to_vec();
-                if let Some(Piece::Trailers(trailers)) = end {
-                    for (name, value) in &trailers {
-                        field(&mut made, name.as_str(), value.as_bytes());
-                    }
-                }
-                made.extend_from_slice(b"\r\n");
-                self.made = made.into();
-                self.reading = Reading::Ended;
+            match piece {
+                Some(Piece::Data(data)) => self.reading.take(data),
+                Some(Piece::Trailers(trailers)) => self.reading.end(Some(&trailers)),
+                None => self.reading.end(None),
             }
         }
+        Poll::Ready(Ok(()))
     }
 
     pub(crate) fn poll_write(
@@ -409,32 +383,14 @@ impl H3Stream {
     ) -> Poll<io::Result<usize>> {
         // One portion at a time: what the visitor does not take stays where it is.
         ready!(self.send.poll_flush(cx)).map_err(broken)?;
-        let taken = match &mut self.writing {
-            Writing::Head(_) => self.write_head(bytes)?,
-            Writing::Tunnel => {
-                let n = bytes.len().min(PORTION);
-                self.send.data(Bytes::copy_from_slice(&bytes[..n]));
-                self.length += n as u64;
-                n
-            }
-            Writing::Ending | Writing::Ended => {
-                return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
-            }
-            Writing::Body(body) => {
-                let n = bytes.len().min(PORTION);
-                let decoded = body.decoder().decode(&bytes[..n]).map_err(|_| invalid())?;
-                if !decoded.data.is_empty() {
-                    let data = Bytes::copy_from_slice(&bytes[decoded.data]);
-                    self.length += data.len() as u64;
-                    self.send.data(data);
-                }
-                let (consumed, end) = (decoded.consumed, decoded.end);
-                if end {
-                    self.end_body()?;
-                }
-                consumed
-            }
-        };
+        let (mut taken, piece) = self.telling.take(bytes, PORTION)?;
+        self.queue(piece)?;
+        if self.telling.is_open() && taken < bytes.len() {
+            // A short body goes with its head.
+            let (more, piece) = self.telling.take(&bytes[taken..], PORTION)?;
+            self.queue(piece)?;
+            taken += more;
+        }
         match self.poll_flush(cx) {
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
             _ => Poll::Ready(Ok(taken)),
@@ -444,8 +400,7 @@ impl H3Stream {
     /// Sends what is queued, and the end behind it if there is no more.
     pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.send.poll_flush(cx)).map_err(broken)?;
-        if matches!(self.writing, Writing::Ending) {
-            self.writing = Writing::Ended;
+        if std::mem::take(&mut self.ending) {
             self.send.finish();
             self.unacknowledged.add(&self.send, self.length);
         }
@@ -454,80 +409,46 @@ impl H3Stream {
 
     /// Whether something is queued.
     pub(crate) fn needs_flush(&self) -> bool {
-        matches!(self.writing, Writing::Ending) || self.send.queued() > 0
+        self.ending || self.send.queued() > 0
     }
 
     /// Ends the direction towards the visitor.
     pub(crate) fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if matches!(self.writing, Writing::Tunnel) {
-            self.writing = Writing::Ending;
-        }
+        self.ending |= self.telling.end_tunnel();
         self.poll_flush(cx)
     }
 
     pub(crate) fn abort(mut self) {
-        self.writing = Writing::Ended;
+        self.telling.give_up();
         self.send.reset(Code::INTERNAL_ERROR);
     }
 
-    fn write_head(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let before = self.unparsed.len();
-        let mut head = bytes;
-        if before > 0 {
-            self.unparsed.extend_from_slice(bytes);
-            head = &self.unparsed;
-        }
-        let parsed = self.head.parse(head, &UNLIMITED);
-        let Some(length) = parsed.map_err(|_| invalid())? else {
-            if before == 0 {
-                self.unparsed.extend_from_slice(bytes);
-            }
-            return Ok(bytes.len());
-        };
-        let text = Bytes::copy_from_slice(&head[..length]);
-        let Some(answer) = self.head.view(&text) else {
-            return Err(invalid());
-        };
-        let Writing::Head(awaiting) = std::mem::replace(&mut self.writing, Writing::Ended) else {
-            return Err(invalid());
-        };
-        let (response, next) = match awaiting.answer(answer).map_err(|_| invalid())? {
-            Answer::Interim(awaiting) => {
-                self.writing = Writing::Head(awaiting);
-                self.head.clear();
-                self.unparsed.clear();
-                return Ok(length - before);
-            }
-            Answer::Tunnel { .. } => {
-                self.reading = Reading::Plain;
-                (translate(&text, &answer, true), Writing::Tunnel)
-            }
-            Answer::Final { body, .. } if body.is_complete() => {
-                (translate(&text, &answer, false), Writing::Ending)
-            }
-            Answer::Final { body, .. } => (translate(&text, &answer, false), Writing::Body(body)),
-        };
-        self.send.response(&response).map_err(broken)?;
-        self.writing = next;
-        self.head.clear();
-        self.unparsed.clear();
-        Ok(length - before)
-    }
-
-    fn end_body(&mut self) -> io::Result<()> {
-        let mut trailers = HeaderMap::new();
-        if let Writing::Body(body) = &mut self.writing {
-            for (name, value) in body.decoder().trailers().iter() {
-                let name = HeaderName::from_bytes(name);
-                if let (Ok(name), Ok(value)) = (name, HeaderValue::from_bytes(value)) {
-                    trailers.append(name, value);
+    fn queue(&mut self, piece: words::Piece) -> io::Result<()> {
+        match piece {
+            words::Piece::Nothing => {}
+            words::Piece::Head {
+                response,
+                ends,
+                tunnel,
+            } => {
+                if tunnel {
+                    self.reading.open();
                 }
+                self.send.response(&response).map_err(broken)?;
+                self.ending = ends;
+            }
+            words::Piece::Data { data, ends } => {
+                self.length += data.len() as u64;
+                self.send.data(data);
+                self.ending = ends;
+            }
+            words::Piece::End(trailers) => {
+                if !trailers.is_empty() {
+                    self.send.trailers(&trailers).map_err(broken)?;
+                }
+                self.ending = true;
             }
         }
-        if !trailers.is_empty() {
-            self.send.trailers(&trailers).map_err(broken)?;
-        }
-        self.writing = Writing::Ending;
         Ok(())
     }
 }

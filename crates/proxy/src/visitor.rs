@@ -87,18 +87,31 @@ pub(crate) async fn serve(
 /// Serves a stream of HTTP/2 or 3: one request, and nothing behind it. What requests need is not put apart, because the stream lasts no longer.
 pub(crate) async fn serve_stream(worker: &Rc<Worker>, conn: Conn, about: &About) {
     let mut connection = Connection::new(worker, conn);
-    let mut visitor = h1::Visitor::new(&worker.local().heads.limits);
-    let end = loop {
-        match connection.busy(worker, about, visitor).await {
-            Busy::Idle(idle) => visitor = idle,
-            Busy::Over(end) => break end,
-            Busy::Http2 => break End::Gone,
-        }
-        match connection.wait(worker, connection.keep_alive).await {
-            Waited::Came => {}
-            Waited::Late | Waited::Gone => break End::Gone,
+    let limits = worker.local().heads.limits;
+    let visitor = h1::Visitor::new(&limits);
+    let end = {
+        let mut lent = Lent::new();
+        let work = lent.work();
+        let composed = connection
+            .conn
+            .compose(&limits, &mut work.request, &mut work.saved);
+        match composed {
+            Ok(()) => {
+                worker.metrics.proxy_requests_total.add_one();
+                connection.requests = 1;
+                match request::serve(worker, about, &mut connection, visitor, work).await {
+                    Next::Again(_) | Next::Gone => End::Gone,
+                    Next::Drain(_) | Next::Close => End::Close,
+                    Next::Abort => End::Abort,
+                }
+            }
+            Err(error) => {
+                worker.metrics.proxy_requests_refused_total.add_one();
+                End::Refused(error.status(), error.to_string())
+            }
         }
     };
+    connection.deadline.bound(None);
     if let (End::Gone, Conn::H2(stream)) = (&end, &mut connection.conn) {
         // Takes no time there.
         let _ = stream.poll_shutdown();
@@ -254,13 +267,12 @@ impl Connection {
         }
     }
 
-    /// Reads what is left of a body, if that is little and soon there. `None`: the connection is to be closed. A stream of HTTP/2 or 3 has nothing
-    /// behind its request.
+    /// Reads what is left of a body, if that is little and soon there. `None`: the connection is to be closed.
     async fn drain(&mut self, mut rest: h1::Drain) -> Option<h1::Visitor> {
         let too_much = rest
             .remaining()
             .is_some_and(|left| left > DRAIN_BYTES as u64);
-        if too_much || !matches!(self.conn, Conn::Socket(_)) {
+        if too_much {
             return None;
         }
         self.deadline.set(Some(LINGER));

@@ -3,7 +3,10 @@
 use std::ops::Range;
 
 use super::{Framing, Trailers, extension::Extension, trailers::Collector};
-use crate::{error::BodyError, lines::Bounds};
+use crate::{
+    error::BodyError,
+    lines::{Bounds, Limits},
+};
 
 /// What of the input is data. Call again with the input behind `consumed` while it is not empty and `end` is not set.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,6 +93,12 @@ pub(crate) enum Kind {
 }
 
 impl BodyDecoder {
+    /// For a body whose framing is known by other means than a head that was read here.
+    #[must_use]
+    pub fn of(framing: Framing, limits: &Limits) -> Self {
+        Self::new(framing, &Bounds::of(limits))
+    }
+
     pub(crate) fn new(framing: Framing, bounds: &Bounds) -> Self {
         let state = match framing {
             Framing::None | Framing::Length(0) => State::Done,
