@@ -75,40 +75,45 @@ impl Known {
     /// Neither case nor `_` for `-` makes a difference.
     pub(crate) fn of(name: &[u8]) -> Self {
         // By length and first letter: most names are told apart by those alone.
-        let (known, lower): (Self, &[u8]) = match (name.len(), name.first().map_or(0, |b| b | 0x20))
-        {
-            (2, b't') => (Self::Te, b"te"),
-            (3, b'v') => (Self::Via, b"via"),
-            (4, b'h') => (Self::Host, b"host"),
-            (4, b'd') => (Self::Date, b"date"),
-            (6, b'c') => (Self::Cookie, b"cookie"),
-            (6, b'e') => (Self::Expect, b"expect"),
-            (6, b's') => (Self::Server, b"server"),
-            (7, b'r') => (Self::Referer, b"referer"),
-            (7, b'u') => (Self::Upgrade, b"upgrade"),
-            (8, b'l') => (Self::Location, b"location"),
-            (9, b'f') => (Self::Forwarded, b"forwarded"),
-            (9, b'x') => (Self::XRealIp, b"x-real-ip"),
-            (10, b'c') => (Self::Connection, b"connection"),
-            (10, b'k') => (Self::KeepAlive, b"keep-alive"),
-            (10, b's') => (Self::SetCookie, b"set-cookie"),
-            (10, b'u') => (Self::UserAgent, b"user-agent"),
-            (12, b'c') => (Self::ContentType, b"content-type"),
-            (13, b'a') => (Self::Authorization, b"authorization"),
-            (14, b'c') => (Self::ContentLength, b"content-length"),
-            (14, b'h') => (Self::Http2Settings, b"http2-settings"),
-            (15, b'a') => (Self::AcceptEncoding, b"accept-encoding"),
-            (15, b'x') => (Self::XForwardedFor, b"x-forwarded-for"),
-            (16, b'c') => (Self::ContentEncoding, b"content-encoding"),
-            (16, b'p') => (Self::KeepAlive, b"proxy-connection"),
-            (16, b'x') if name[12] | 0x20 == b'h' => (Self::XForwardedHost, b"x-forwarded-host"),
-            (16, b'x') => (Self::XForwardedPort, b"x-forwarded-port"),
-            (17, b't') => (Self::TransferEncoding, b"transfer-encoding"),
-            (17, b'x') => (Self::XForwardedProto, b"x-forwarded-proto"),
-            (18, b'p') => (Self::ProxyAuth, b"proxy-authenticate"),
-            (19, b'p') => (Self::ProxyAuth, b"proxy-authorization"),
-            _ => return Self::Other,
-        };
+        match (name.len(), name.first().map_or(0, |b| b | 0x20)) {
+            (2, b't') => Self::if_same(name, b"te", Self::Te),
+            (3, b'v') => Self::if_same(name, b"via", Self::Via),
+            (4, b'h') => Self::if_same(name, b"host", Self::Host),
+            (4, b'd') => Self::if_same(name, b"date", Self::Date),
+            (6, b'c') => Self::if_same(name, b"cookie", Self::Cookie),
+            (6, b'e') => Self::if_same(name, b"expect", Self::Expect),
+            (6, b's') => Self::if_same(name, b"server", Self::Server),
+            (7, b'r') => Self::if_same(name, b"referer", Self::Referer),
+            (7, b'u') => Self::if_same(name, b"upgrade", Self::Upgrade),
+            (8, b'l') => Self::if_same(name, b"location", Self::Location),
+            (9, b'f') => Self::if_same(name, b"forwarded", Self::Forwarded),
+            (9, b'x') => Self::if_same(name, b"x-real-ip", Self::XRealIp),
+            (10, b'c') => Self::if_same(name, b"connection", Self::Connection),
+            (10, b'k') => Self::if_same(name, b"keep-alive", Self::KeepAlive),
+            (10, b's') => Self::if_same(name, b"set-cookie", Self::SetCookie),
+            (10, b'u') => Self::if_same(name, b"user-agent", Self::UserAgent),
+            (12, b'c') => Self::if_same(name, b"content-type", Self::ContentType),
+            (13, b'a') => Self::if_same(name, b"authorization", Self::Authorization),
+            (14, b'c') => Self::if_same(name, b"content-length", Self::ContentLength),
+            (14, b'h') => Self::if_same(name, b"http2-settings", Self::Http2Settings),
+            (15, b'a') => Self::if_same(name, b"accept-encoding", Self::AcceptEncoding),
+            (15, b'x') => Self::if_same(name, b"x-forwarded-for", Self::XForwardedFor),
+            (16, b'c') => Self::if_same(name, b"content-encoding", Self::ContentEncoding),
+            (16, b'p') => Self::if_same(name, b"proxy-connection", Self::KeepAlive),
+            (16, b'x') if name[12] | 0x20 == b'h' => {
+                Self::if_same(name, b"x-forwarded-host", Self::XForwardedHost)
+            }
+            (16, b'x') => Self::if_same(name, b"x-forwarded-port", Self::XForwardedPort),
+            (17, b't') => Self::if_same(name, b"transfer-encoding", Self::TransferEncoding),
+            (17, b'x') => Self::if_same(name, b"x-forwarded-proto", Self::XForwardedProto),
+            (18, b'p') => Self::if_same(name, b"proxy-authenticate", Self::ProxyAuth),
+            (19, b'p') => Self::if_same(name, b"proxy-authorization", Self::ProxyAuth),
+            _ => Self::Other,
+        }
+    }
+
+    #[inline(always)]
+    fn if_same<const N: usize>(name: &[u8], lower: &[u8; N], known: Self) -> Self {
         if same_but_case(name, lower) {
             known
         } else if looks_like(name, lower) {
@@ -151,6 +156,8 @@ impl Known {
         )
     }
 
+    const COUNT: usize = Self::SetCookie as usize + 1;
+
     const fn bit(self) -> u32 {
         1 << self as u8
     }
@@ -188,6 +195,8 @@ pub(crate) struct Places {
     /// One bit per [`Known`]: what was there, and what was there more than once.
     seen: u32,
     repeated: u32,
+    /// Where in the list the first of each kind is; of those that were seen.
+    first: [u32; Known::COUNT],
 }
 
 impl Places {
@@ -219,13 +228,18 @@ impl Places {
                 (white.count(), trim(raw))
             }
         };
-        self.repeated |= self.seen & known.bit();
-        self.seen |= known.bit();
+        if self.seen & known.bit() == 0 {
+            self.seen |= known.bit();
+            self.first[known as usize] = self.list.len() as u32;
+        } else {
+            self.repeated |= known.bit();
+        }
+        // All of it fits: see `Limits::most`.
         self.list.push(Place {
-            start: narrow(start),
-            name_len: narrow(colon - start),
-            value: narrow(colon + 1 + skipped),
-            value_len: narrow(value.len()),
+            start: start as u32,
+            name_len: (colon - start) as u32,
+            value: (colon + 1 + skipped) as u32,
+            value_len: value.len() as u32,
             known,
             dropped: false,
             canonical: skipped == 1 && raw[0] == b' ' && value.len() + 1 == raw.len(),
@@ -245,8 +259,24 @@ impl Places {
         if !self.has(known) {
             return None;
         }
-        let place = self.list.iter().find(|place| place.known == known)?;
+        let place = self.list.get(self.first[known as usize] as usize)?;
         Some(place.value(bytes))
+    }
+
+    /// The line of the first field of a kind with its CRLF, if it begins with these bytes and is as it would be written anew.
+    pub(crate) fn line<'b>(&self, known: Known, start: &[u8], bytes: &'b [u8]) -> Option<&'b [u8]> {
+        if !self.has(known) {
+            return None;
+        }
+        let place = self.list.get(self.first[known as usize] as usize)?;
+        let line = &bytes[place.line()?];
+        line.starts_with(start).then_some(line)
+    }
+
+    /// Where the line of the first field ends with its CRLF, if it begins with these bytes and is as it would be written anew.
+    pub(crate) fn first_line_end(&self, start: &[u8], bytes: &[u8]) -> Option<usize> {
+        let line = self.list.first()?.line()?;
+        bytes[line.clone()].starts_with(start).then_some(line.end)
     }
 
     pub(crate) fn view<'b>(&'b self, bytes: &'b [u8]) -> Fields<'b> {
@@ -259,26 +289,22 @@ impl Places {
     /// Marks the fields that Connection names. `Err` if it names what the message cannot do without, or has too many names.
     pub(crate) fn apply_connection(&mut self, bytes: &[u8]) -> Result<Connection, ()> {
         let mut found = Connection::default();
-        if !self.has(Known::Connection) {
+        let Some(value) = self.value(Known::Connection, bytes) else {
             return Ok(found);
+        };
+        // Two words on their own are what nearly everybody sends.
+        if !self.has_several(Known::Connection) {
+            found.keep_alive = value == b"keep-alive";
+            found.close = value == b"close";
+            if found.keep_alive || found.close {
+                return Ok(found);
+            }
         }
         let mut names = 0;
         for index in 0..self.list.len() {
             let place = self.list[index];
             if place.known != Known::Connection {
                 continue;
-            }
-            // Two words on their own are what nearly everybody sends.
-            match place.value(bytes) {
-                b"keep-alive" => {
-                    found.keep_alive = true;
-                    continue;
-                }
-                b"close" => {
-                    found.close = true;
-                    continue;
-                }
-                _ => {}
             }
             for name in list(place.value(bytes)) {
                 names += 1;
@@ -432,11 +458,6 @@ fn is_bare(value: &[u8]) -> bool {
         [first, .., last] => !is_white(*first) && !is_white(*last),
         [] => false,
     }
-}
-
-fn narrow(n: usize) -> u32 {
-    // Heads are limited far below.
-    u32::try_from(n).unwrap_or(u32::MAX)
 }
 
 /// Names in all Connection fields together: each is compared with every field.

@@ -100,4 +100,4 @@ pub use response::{Response, ResponseHead};
 pub use token::Version;
 pub use upstream::{Answer, Awaiting, RequestLine, RequestWriter, ResponseBody, Sent, Upstream};
 pub use visitor::{Drain, Drained, Next, RequestBody, Responder, ResponseWriter, Tunnel, Visitor};
-pub use write::HeadWriter;
+pub use write::{HeadWriter, Prepared};

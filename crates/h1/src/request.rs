@@ -85,9 +85,9 @@ impl RequestHead {
             Stage::Failed(error) => return Err(error),
             _ => {}
         }
-        let within = &bytes[..bytes.len().min(limits.head)];
+        let within = &bytes[..bytes.len().min(limits.most())];
         let mut result = self.read(within, limits);
-        if result == Ok(None) && bytes.len() >= limits.head {
+        if result == Ok(None) && bytes.len() >= limits.most() {
             result = Err(if self.stage == Stage::Fields {
                 RequestError::Field(FieldError::TooLong)
             } else {
@@ -428,6 +428,24 @@ impl<'b> Request<'b> {
     #[must_use]
     pub fn version(self) -> Version {
         self.head.version
+    }
+
+    /// The request line and Host's behind it, if they are such as this crate would write for the same request.
+    pub(crate) fn lines(self) -> Option<&'b [u8]> {
+        let RequestHead {
+            method,
+            parts,
+            version,
+            places,
+            ..
+        } = self.head;
+        let usual = parts.form == Form::Origin && *version == Version::Http11;
+        if !usual {
+            return None;
+        }
+        // Between the words of a request line there is one space and nothing else.
+        let end = places.first_line_end(b"Host: ", self.bytes)?;
+        Some(&self.bytes[method.start..end])
     }
 
     /// The fields.

@@ -4,11 +4,8 @@ use std::{
     cell::RefCell,
     io,
     ops::Range,
-    pin::Pin,
     task::{Context, Poll},
 };
-
-use tokio::io::{AsyncRead, ReadBuf};
 
 use crate::conn::Conn;
 
@@ -74,19 +71,13 @@ impl Input {
         if self.end == self.room.len() {
             self.make_room(ceiling);
         }
-        let mut buffer = ReadBuf::new(&mut self.room[self.end..]);
-        let read = match Pin::new(conn).poll_read(cx, &mut buffer) {
-            Poll::Ready(Ok(())) => Ok(buffer.filled().len()),
-            Poll::Ready(Err(error)) => Err(error),
-            Poll::Pending => {
-                self.rest();
-                return Poll::Pending;
-            }
-        };
-        if let Ok(n) = read {
-            self.end += n;
+        let read = conn.poll_receive(cx, &mut self.room[self.end..]);
+        match &read {
+            Poll::Ready(Ok(n)) => self.end += n,
+            Poll::Ready(Err(_)) => {}
+            Poll::Pending => self.rest(),
         }
-        Poll::Ready(read)
+        read
     }
 
     fn lend(&mut self, least: usize) {

@@ -3,7 +3,7 @@
 use std::{
     io::{self, IoSlice},
     pin::Pin,
-    task::{Context, Poll, ready},
+    task::{Context, Poll, Waker, ready},
 };
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -73,6 +73,29 @@ impl Conn {
         }
     }
 
+    /// Reads into `buffer`; 0 bytes are the end.
+    pub(crate) fn poll_receive(
+        &mut self,
+        cx: &mut Context<'_>,
+        buffer: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        if let Self::Socket(socket) = self {
+            return socket.poll_receive(cx, buffer);
+        }
+        let mut buffer = ReadBuf::new(buffer);
+        let read = Pin::new(self).poll_read(cx, &mut buffer);
+        read.map_ok(|()| buffer.filled().len())
+    }
+
+    /// Whether nothing has come on a connection that waits: neither an end nor bytes that nobody asked for.
+    pub(crate) fn is_quiet(&mut self) -> bool {
+        if let Self::Socket(socket) = self {
+            return socket.is_quiet();
+        }
+        let mut cx = Context::from_waker(Waker::noop());
+        self.poll_receive(&mut cx, &mut [0]).is_pending()
+    }
+
     /// Ends it as a reset: what was sent may be incomplete, and the peer must know.
     pub(crate) fn abort(self) {
         match self {
@@ -111,7 +134,7 @@ impl AsyncWrite for Conn {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         match &mut *self {
-            Self::Socket(socket) => Pin::new(socket).poll_write(cx, bytes),
+            Self::Socket(socket) => socket.poll_send(cx, bytes),
             Self::H2(stream) => {
                 ready!(stream.poll_room(cx))?;
                 stream.poll_write(cx, bytes)

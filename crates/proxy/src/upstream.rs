@@ -5,9 +5,7 @@ use std::{
     collections::HashMap,
     io,
     net::SocketAddr,
-    pin::Pin,
     rc::Rc,
-    task::{Context, Waker},
     time::Duration,
 };
 
@@ -16,10 +14,7 @@ use route::{
     Admission, Balancer, Breaker, Change, Health, Outcome, PickRequest, Report, RetryBudget,
     ServerIndex, Ticket,
 };
-use tokio::{
-    io::{AsyncRead, AsyncWriteExt, ReadBuf},
-    sync::oneshot,
-};
+use tokio::{io::AsyncWriteExt, sync::oneshot};
 
 use crate::{
     clock::Clock,
@@ -273,7 +268,7 @@ impl Upstream {
         }
         let mut idle = known.idle.borrow_mut();
         while let Some(mut waiting) = idle.pop() {
-            if now.saturating_sub(waiting.since) < keep.idle && is_quiet(&mut waiting.conn) {
+            if now.saturating_sub(waiting.since) < keep.idle && waiting.conn.is_quiet() {
                 return Some(Lease {
                     conn: waiting.conn,
                     requests: waiting.requests,
@@ -343,7 +338,7 @@ impl Upstream {
         for server in &self.servers {
             server.pipes.borrow_mut().retain(Pipe::is_open);
             server.idle.borrow_mut().retain_mut(|waiting| {
-                now.saturating_sub(waiting.since) < keep.idle && is_quiet(&mut waiting.conn)
+                now.saturating_sub(waiting.since) < keep.idle && waiting.conn.is_quiet()
             });
             server.http2.sweep(keep, now);
         }
@@ -580,15 +575,6 @@ impl Drop for Picked {
             );
         }
     }
-}
-
-/// Whether nothing has come on a connection that waits: neither an end nor bytes that nobody asked for. Costs a system call only if the event
-/// queue has reported something.
-pub(crate) fn is_quiet(conn: &mut Conn) -> bool {
-    let mut byte = [0];
-    let mut buffer = ReadBuf::new(&mut byte);
-    let mut cx = Context::from_waker(Waker::noop());
-    Pin::new(conn).poll_read(&mut cx, &mut buffer).is_pending()
 }
 
 async fn in_time(
