@@ -42,6 +42,14 @@ impl Conn {
         }
     }
 
+    /// Whether its end has to be said before it is dropped.
+    pub(crate) fn needs_shutdown(&self) -> bool {
+        match self {
+            Self::Socket(socket) => socket.needs_shutdown(),
+            _ => true,
+        }
+    }
+
     /// Why a relayed service's client gave the stream up, if it did.
     pub(crate) fn refusal(&self) -> Option<ResetReason> {
         match self {

@@ -175,7 +175,10 @@ impl Upstream {
     }
 
     /// A place among the requests under way, if there is one now.
-    pub(crate) fn try_enter(self: &Rc<Self>, now: Duration) -> Result<Admitted, Option<Queued>> {
+    pub(crate) fn try_enter(
+        self: &Rc<Self>,
+        now: Duration,
+    ) -> Result<Admitted, Option<Box<Queued>>> {
         self.retry.borrow_mut().request(now);
         let admission = self.breaker.borrow_mut().enter(now);
         match admission {
@@ -184,12 +187,12 @@ impl Upstream {
             Admission::Wait(ticket, until) => {
                 let (tell, told) = oneshot::channel();
                 self.waiting.borrow_mut().insert(ticket, tell);
-                Err(Some(Queued {
+                Err(Some(Box::new(Queued {
                     upstream: Rc::clone(self),
                     ticket: Some(ticket),
                     told,
                     patience: until.saturating_sub(now),
-                }))
+                })))
             }
         }
     }

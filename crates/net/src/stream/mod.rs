@@ -134,6 +134,11 @@ impl Stream {
         }
     }
 
+    /// Whether its end has to be said before it is dropped. A socket that nothing lies over says it by being closed.
+    pub fn needs_shutdown(&self) -> bool {
+        !matches!(self.kind, Kind::Tcp(_) | Kind::Unix(_))
+    }
+
     /// Drops the connection at once: what is unsent is lost and a TCP peer sees a reset.
     pub fn abort(self) {
         if let Kind::Kcp(kcp) = self.kind {

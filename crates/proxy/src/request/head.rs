@@ -67,12 +67,23 @@ impl<'h> Outgoing<'h> {
             authority: request.authority(),
             headers: &fields,
         };
-        forwarding.write(&came, &context.visitor, value, |name, value| {
+        let put = |writer: &mut HeadWriter<'_, _>, name: &str, value: &[u8]| {
             let edited = edited && edits.removes(name.as_bytes())
                 || wishes.is_some_and(|wishes| wishes.removes(name.as_bytes()));
             if !edited {
-                add(&mut writer, name.as_bytes(), value);
+                add(writer, name.as_bytes(), value);
             }
+        };
+        match context.introduction {
+            Some(fields) if !edited && wishes.is_none() && !context.visitor.via_trusted => {
+                writer.prepared(fields);
+            }
+            _ => forwarding.write_of_visitor(&came, &context.visitor, value, |name, value| {
+                put(&mut writer, name, value);
+            }),
+        }
+        forwarding.write_of_request(&came, &context.visitor, value, |name, value| {
+            put(&mut writer, name, value);
         });
         self.write_own(&mut writer);
         // What the service wishes, where the route says nothing else.
@@ -237,7 +248,7 @@ impl Incoming<'_> {
             add(&mut writer, b"Via", received);
         }
         // What a server says of itself is not overruled.
-        if answer.fields().values(b"alt-svc").next().is_none() {
+        if context.about.http3.is_some() && answer.fields().values(b"alt-svc").next().is_none() {
             context.add_alt_svc(&mut writer, value);
         }
         if !self.picked.sticky {
