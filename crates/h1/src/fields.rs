@@ -1,8 +1,9 @@
-//! The fields of a head: where they are, which of them matter to a proxy, and which do not travel on.
+//! The fields of a head: which of them matter to a proxy, and which do not travel on. Where they are, [`Places`] knows.
 
-use std::ops::Range;
-
-use crate::token::{is_token, list, looks_like, same_but_case, trim};
+use crate::{
+    places::{Place, Places},
+    token::{looks_like, same_but_case},
+};
 
 /// Fields that mean something to a proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -156,25 +157,11 @@ impl Known {
         )
     }
 
-    const COUNT: usize = Self::SetCookie as usize + 1;
+    pub(crate) const COUNT: usize = Self::SetCookie as usize + 1;
 
-    const fn bit(self) -> u32 {
+    pub(crate) const fn bit(self) -> u32 {
         1 << self as u8
     }
-}
-
-/// Where a field is in the head.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
-    start: u32,
-    name_len: u32,
-    value: u32,
-    value_len: u32,
-    known: Known,
-    /// Named by Connection.
-    dropped: bool,
-    /// `name: value`, as it would be written.
-    canonical: bool,
 }
 
 /// A field in the bytes that its head was parsed from.
@@ -188,197 +175,6 @@ pub struct Field<'b> {
     pub known: Known,
 }
 
-/// The places of all fields; kept from message to message.
-#[derive(Debug, Default)]
-pub(crate) struct Places {
-    list: Vec<Place>,
-    /// One bit per [`Known`]: what was there, and what was there more than once.
-    seen: u32,
-    repeated: u32,
-    /// Where in the list the first of each kind is; of those that were seen.
-    first: [u32; Known::COUNT],
-}
-
-impl Places {
-    pub(crate) fn clear(&mut self) {
-        self.list.clear();
-        self.seen = 0;
-        self.repeated = 0;
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.list.len()
-    }
-
-    /// Gives back room beyond what a usual message needs.
-    pub(crate) fn shrink(&mut self) {
-        self.list.shrink_to(USUAL_FIELDS);
-    }
-
-    /// A line that was found good: its name begins at `start`, and its value ends at `end`.
-    pub(crate) fn add(&mut self, bytes: &[u8], start: usize, colon: usize, end: usize) {
-        let known = Known::of(&bytes[start..colon]);
-        let raw = &bytes[colon + 1..end];
-        let (skipped, value) = match raw {
-            // One space in front and none behind is what nearly everybody sends.
-            [b' ', value @ ..] if is_bare(value) => (1, value),
-            raw => {
-                // Behind the white space that `trim` took from the front; an empty value is at the end of it.
-                let white = raw.iter().take_while(|byte| is_white(**byte));
-                (white.count(), trim(raw))
-            }
-        };
-        if self.seen & known.bit() == 0 {
-            self.seen |= known.bit();
-            self.first[known as usize] = self.list.len() as u32;
-        } else {
-            self.repeated |= known.bit();
-        }
-        // All of it fits: see `Limits::most`.
-        self.list.push(Place {
-            start: start as u32,
-            name_len: (colon - start) as u32,
-            value: (colon + 1 + skipped) as u32,
-            value_len: value.len() as u32,
-            known,
-            dropped: false,
-            canonical: skipped == 1 && raw[0] == b' ' && value.len() + 1 == raw.len(),
-        });
-    }
-
-    pub(crate) fn has(&self, known: Known) -> bool {
-        self.seen & known.bit() != 0
-    }
-
-    pub(crate) fn has_several(&self, known: Known) -> bool {
-        self.repeated & known.bit() != 0
-    }
-
-    /// The value of the first field of a kind; costs nothing if there is none.
-    pub(crate) fn value<'b>(&self, known: Known, bytes: &'b [u8]) -> Option<&'b [u8]> {
-        if !self.has(known) {
-            return None;
-        }
-        let place = self.list.get(self.first[known as usize] as usize)?;
-        Some(place.value(bytes))
-    }
-
-    /// The line of the first field of a kind with its CRLF, if it begins with these bytes and is as it would be written anew.
-    pub(crate) fn line<'b>(&self, known: Known, start: &[u8], bytes: &'b [u8]) -> Option<&'b [u8]> {
-        if !self.has(known) {
-            return None;
-        }
-        let place = self.list.get(self.first[known as usize] as usize)?;
-        let line = &bytes[place.line()?];
-        line.starts_with(start).then_some(line)
-    }
-
-    /// Where the line of the first field ends with its CRLF, if it begins with these bytes and is as it would be written anew.
-    pub(crate) fn first_line_end(&self, start: &[u8], bytes: &[u8]) -> Option<usize> {
-        let line = self.list.first()?.line()?;
-        bytes[line.clone()].starts_with(start).then_some(line.end)
-    }
-
-    pub(crate) fn view<'b>(&'b self, bytes: &'b [u8]) -> Fields<'b> {
-        Fields {
-            places: self,
-            bytes,
-        }
-    }
-
-    /// Marks the fields that Connection names. `Err` if it names what the message cannot do without, or has too many names.
-    pub(crate) fn apply_connection(&mut self, bytes: &[u8]) -> Result<Connection, ()> {
-        let mut found = Connection::default();
-        let Some(value) = self.value(Known::Connection, bytes) else {
-            return Ok(found);
-        };
-        // Two words on their own are what nearly everybody sends.
-        if !self.has_several(Known::Connection) {
-            found.keep_alive = value == b"keep-alive";
-            found.close = value == b"close";
-            if found.keep_alive || found.close {
-                return Ok(found);
-            }
-        }
-        let mut names = 0;
-        for index in 0..self.list.len() {
-            let place = self.list[index];
-            if place.known != Known::Connection {
-                continue;
-            }
-            for name in list(place.value(bytes)) {
-                names += 1;
-                if names > MOST_NAMES || !is_token(name) {
-                    return Err(());
-                }
-                if name.eq_ignore_ascii_case(b"close") {
-                    found.close = true;
-                } else if name.eq_ignore_ascii_case(b"keep-alive") {
-                    found.keep_alive = true;
-                } else if name.eq_ignore_ascii_case(b"upgrade") {
-                    found.upgrade = true;
-                } else {
-                    self.drop_named(name, bytes)?;
-                }
-            }
-        }
-        Ok(found)
-    }
-
-    fn drop_named(&mut self, name: &[u8], bytes: &[u8]) -> Result<(), ()> {
-        if matches!(
-            Known::of(name),
-            Known::Host | Known::ContentLength | Known::TransferEncoding
-        ) {
-            return Err(());
-        }
-        for place in &mut self.list {
-            if place.name(bytes).eq_ignore_ascii_case(name) {
-                place.dropped = true;
-            }
-        }
-        Ok(())
-    }
-}
-
-/// What Connection said.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Connection {
-    pub(crate) close: bool,
-    pub(crate) keep_alive: bool,
-    pub(crate) upgrade: bool,
-}
-
-impl Place {
-    fn name<'b>(&self, bytes: &'b [u8]) -> &'b [u8] {
-        let start = self.start as usize;
-        &bytes[start..start + self.name_len as usize]
-    }
-
-    fn value<'b>(&self, bytes: &'b [u8]) -> &'b [u8] {
-        let start = self.value as usize;
-        &bytes[start..start + self.value_len as usize]
-    }
-
-    /// The line with its CRLF, if it is as it would be written anew.
-    pub(crate) fn line(&self) -> Option<Range<usize>> {
-        let end = (self.value + self.value_len) as usize + 2;
-        self.canonical.then_some(self.start as usize..end)
-    }
-
-    fn travels(&self) -> bool {
-        !self.dropped && !self.known.is_own()
-    }
-
-    pub(crate) fn field<'b>(&self, bytes: &'b [u8]) -> Field<'b> {
-        Field {
-            name: self.name(bytes),
-            value: self.value(bytes),
-            known: self.known,
-        }
-    }
-}
-
 /// The fields of one head.
 #[derive(Clone, Copy, Debug)]
 pub struct Fields<'b> {
@@ -387,6 +183,10 @@ pub struct Fields<'b> {
 }
 
 impl<'b> Fields<'b> {
+    pub(crate) fn new(places: &'b Places, bytes: &'b [u8]) -> Self {
+        Self { places, bytes }
+    }
+
     /// All fields as sent, in order.
     pub fn all(self) -> impl Iterator<Item = Field<'b>> {
         self.places
@@ -446,21 +246,3 @@ impl<'b> Fields<'b> {
         self.len() == 0
     }
 }
-
-fn is_white(byte: u8) -> bool {
-    matches!(byte, b' ' | b'\t')
-}
-
-/// Not empty, and without white space at its ends.
-fn is_bare(value: &[u8]) -> bool {
-    match value {
-        [one] => !is_white(*one),
-        [first, .., last] => !is_white(*first) && !is_white(*last),
-        [] => false,
-    }
-}
-
-/// Names in all Connection fields together: each is compared with every field.
-const MOST_NAMES: usize = 32;
-/// What most messages do with.
-const USUAL_FIELDS: usize = 16;

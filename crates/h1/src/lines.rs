@@ -3,7 +3,7 @@
 
 use crate::{
     error::FieldError,
-    fields::Places,
+    places::Places,
     scan::{token_end, value_end},
 };
 
@@ -125,6 +125,11 @@ impl Lines {
                         Some(b' ' | b'\t') => return Err(FieldError::Folded),
                         Some(_) if places.len() >= limit => return Err(FieldError::TooMany),
                         Some(_) => {}
+                    }
+                    if let Some(end) = places.add_again(bytes, line) {
+                        line = end;
+                        at = end;
+                        continue;
                     }
                 }
                 at = token_end(bytes, at);

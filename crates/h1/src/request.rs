@@ -5,8 +5,9 @@ use std::ops::Range;
 use crate::{
     body::Framing,
     error::{FieldError, RequestError},
-    fields::{Fields, Known, Places},
+    fields::{Fields, Known},
     lines::{Limits, Lines},
+    places::Places,
     scan::{target_end, token_end},
     target::{self, Form, Host, Parts},
     token::{self, Version, is_token, list},
@@ -122,6 +123,7 @@ impl RequestHead {
                 Stage::Fields => {
                     let len = self.lines.read(bytes, &mut self.places, limits.fields)?;
                     if let Some(len) = len {
+                        self.places.remember(&bytes[..len]);
                         self.check(&bytes[..len])?;
                     }
                     return Ok(len);

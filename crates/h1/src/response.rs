@@ -5,8 +5,9 @@ use std::ops::Range;
 use crate::{
     body::Framing,
     error::{FieldError, ResponseError},
-    fields::{Fields, Known, Places},
+    fields::{Fields, Known},
     lines::{Limits, Lines},
+    places::Places,
     scan::value_end,
     token::{self, Version},
 };
@@ -99,6 +100,7 @@ impl ResponseHead {
         }
         let len = self.lines.read(bytes, &mut self.places, limits.fields)?;
         if let Some(len) = len {
+            self.places.remember(&bytes[..len]);
             self.check(&bytes[..len])?;
         }
         Ok(len)

@@ -13,13 +13,6 @@ pub(crate) fn token_end(bytes: &[u8], at: usize) -> usize {
     end_of(bytes, at, stops, |byte| NAME[usize::from(byte)] == 0)
 }
 
-/// The first byte from `at` that is no letter, digit, `-` or `_`, which labels of a host are made of; or the length of `bytes`.
-pub(crate) fn label_end(bytes: &[u8], at: usize) -> usize {
-    let stops = |word| !alphanumeric_or_hyphen(word) & HIGH;
-    let in_label = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
-    end_of(bytes, at, stops, |byte| !in_label(byte))
-}
-
 /// Where the first such byte is.
 pub(crate) fn find(bytes: &[u8], wanted: u8) -> Option<usize> {
     let at = end_of(bytes, 0, |word| equal(word, wanted), |byte| byte == wanted);
@@ -106,28 +99,22 @@ fn end_of(
 mod tests {
     use super::*;
 
-    /// Each byte at each place of texts of several lengths, behind and before bytes that pass.
-    fn ends_where_the_table_says(find: fn(&[u8], usize) -> usize, passes: impl Fn(u8) -> bool) {
+    #[test]
+    fn a_token_ends_at_the_first_byte_that_is_not_of_one() {
         for length in [1, 7, 8, 9, 16, 19] {
             for place in 0..length {
                 for byte in 0..=255 {
+                    // Bytes beside it do not change what it is.
                     for others in [b"aaa".as_slice(), b"-a-", b"zZ9", b"0-A"] {
-                        let mut text: Vec<u8> =
-                            others.iter().copied().cycle().take(length).collect();
+                        let others = others.iter().copied().cycle();
+                        let mut text: Vec<u8> = others.take(length).collect();
                         text[place] = byte;
-                        let expected = if passes(byte) { length } else { place };
-                        assert_eq!(find(&text, 0), expected, "{text:?}");
+                        let passes = NAME[usize::from(byte)] != 0;
+                        let expected = if passes { length } else { place };
+                        assert_eq!(token_end(&text, 0), expected, "{text:?}");
                     }
                 }
             }
         }
-    }
-
-    #[test]
-    fn tokens_and_labels_end_at_the_first_byte_that_is_not_theirs() {
-        ends_where_the_table_says(token_end, |byte| NAME[usize::from(byte)] != 0);
-        ends_where_the_table_says(label_end, |byte| {
-            byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_')
-        });
     }
 }

@@ -2,10 +2,7 @@
 
 use std::{net::Ipv6Addr, ops::Range};
 
-use crate::{
-    scan::{find, label_end},
-    token::decimal,
-};
+use crate::{scan::find, token::decimal};
 
 /// The four forms of a request target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -130,18 +127,38 @@ impl<'b> Host<'b> {
 /// Where a name ends: what DNS carries, which is letters, digits, `-` and `_` in labels of 1 to 63 bytes, 253 bytes in all, and perhaps a dot at the
 /// end. RFC 3986 allows more (sub-delims, percent-encoding) that no name in use has and that programs disagree on. What follows is not looked at.
 fn name_end(text: &[u8]) -> Option<usize> {
-    let mut at = 0;
-    loop {
-        let end = label_end(text, at);
-        let dot = text.get(end) == Some(&b'.');
-        match end - at {
-            // Behind the last dot, of which there is one.
-            0 if !dot && at > 0 => return (at - 1 <= LONGEST_NAME).then_some(at),
-            1..=63 if dot => at = end + 1,
-            1..=63 => return (end <= LONGEST_NAME).then_some(end),
-            _ => return None,
+    let (mut label, mut end) = (0, text.len());
+    for (at, byte) in text.iter().enumerate() {
+        // By a table: each request's host passes here.
+        match IN_NAME[usize::from(*byte)] {
+            LABEL => label += 1,
+            DOT if label > 0 && label <= 63 => label = 0,
+            DOT => return None,
+            _ => {
+                end = at;
+                break;
+            }
         }
     }
+    // Behind a dot at the end there is no label.
+    let length = if label == 0 { end.checked_sub(1)? } else { end };
+    (label <= 63 && length <= 253).then_some(end)
 }
 
-const LONGEST_NAME: usize = 253;
+const LABEL: u8 = 1;
+const DOT: u8 = 2;
+
+static IN_NAME: [u8; 256] = in_name();
+
+const fn in_name() -> [u8; 256] {
+    let mut table = [0; 256];
+    let mut byte = 0u8;
+    while byte < 128 {
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_') {
+            table[byte as usize] = LABEL;
+        }
+        byte += 1;
+    }
+    table[b'.' as usize] = DOT;
+    table
+}

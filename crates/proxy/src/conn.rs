@@ -81,6 +81,14 @@ impl Conn {
         }
     }
 
+    /// Waits until there is something to read, where that can be asked at no cost; else it is found out by reading.
+    pub(crate) fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Self::Socket(socket) if !socket.needs_shutdown() => socket.poll_readable(cx),
+            _ => Poll::Ready(Ok(())),
+        }
+    }
+
     /// Reads into `buffer`; 0 bytes are the end.
     pub(crate) fn poll_receive(
         &mut self,
