@@ -185,19 +185,6 @@ impl Forwarding {
         value: &mut Vec<u8>,
         mut field: impl FnMut(&'static str, &[u8]),
     ) {
-        self.write_of_visitor(view, visitor, value, &mut field);
-        self.write_of_request(view, visitor, value, field);
-    }
-
-    /// As [`write`](Self::write), those alone that say who the visitor is and how it came: the same for each of its requests, unless the peer is
-    /// trusted and says it anew with each.
-    pub fn write_of_visitor(
-        &self,
-        view: &VisitorView<'_>,
-        visitor: &Visitor,
-        value: &mut Vec<u8>,
-        mut field: impl FnMut(&'static str, &[u8]),
-    ) {
         let trusted = visitor.via_trusted;
         if self.x_forwarded_for {
             value.clear();
@@ -213,14 +200,17 @@ impl Forwarding {
             let proto = known.unwrap_or(view.scheme.as_str().as_bytes());
             field("x-forwarded-proto", proto);
         }
+        self.write_host(view, visitor, &mut field);
         if self.x_real_ip {
             value.clear();
             write_ip(visitor.addr.ip(), value);
             field("x-real-ip", value);
         }
+        self.write_forwarded(view, visitor, value, &mut field);
     }
 
-    /// As [`write`](Self::write), those alone that say what was asked for.
+    /// As [`write`](Self::write), those alone that say what was asked for. The others are the same for all requests of a connection, unless its peer is
+    /// trusted and says with each who the visitor is.
     pub fn write_of_request(
         &self,
         view: &VisitorView<'_>,
@@ -228,14 +218,38 @@ impl Forwarding {
         value: &mut Vec<u8>,
         mut field: impl FnMut(&'static str, &[u8]),
     ) {
-        let trusted = visitor.via_trusted;
+        self.write_host(view, visitor, &mut field);
+        self.write_forwarded(view, visitor, value, &mut field);
+    }
+
+    /// Whether a field of this name is one of [`write_of_request`](Self::write_of_request).
+    #[must_use]
+    pub fn is_of_request(name: &str) -> bool {
+        matches!(name, "x-forwarded-host" | "forwarded")
+    }
+
+    fn write_host(
+        &self,
+        view: &VisitorView<'_>,
+        visitor: &Visitor,
+        field: &mut impl FnMut(&'static str, &[u8]),
+    ) {
         if self.x_forwarded_host {
-            let sent = trusted.then(|| view.headers.nth("x-forwarded-host", 0));
+            let sent = (visitor.via_trusted).then(|| view.headers.nth("x-forwarded-host", 0));
             field("x-forwarded-host", sent.flatten().unwrap_or(view.authority));
         }
+    }
+
+    fn write_forwarded(
+        &self,
+        view: &VisitorView<'_>,
+        visitor: &Visitor,
+        value: &mut Vec<u8>,
+        field: &mut impl FnMut(&'static str, &[u8]),
+    ) {
         if self.forwarded {
             value.clear();
-            continue_list(trusted, view.headers, "forwarded", value);
+            continue_list(visitor.via_trusted, view.headers, "forwarded", value);
             forwarded_element(view, value);
             field("forwarded", value);
         }

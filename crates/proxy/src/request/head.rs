@@ -74,17 +74,22 @@ impl<'h> Outgoing<'h> {
                 add(writer, name.as_bytes(), value);
             }
         };
+        let visitor = &context.visitor;
         match context.introduction {
-            Some(fields) if !edited && wishes.is_none() && !context.visitor.via_trusted => {
-                writer.prepared(fields);
+            Some([before, behind]) if !edited && wishes.is_none() && !visitor.via_trusted => {
+                writer.prepared(before);
+                let mut behind = Some(behind);
+                forwarding.write_of_request(&came, visitor, value, |name, value| {
+                    put(&mut writer, name, value);
+                    if let Some(behind) = behind.take() {
+                        writer.prepared(behind);
+                    }
+                });
             }
-            _ => forwarding.write_of_visitor(&came, &context.visitor, value, |name, value| {
+            _ => forwarding.write(&came, visitor, value, |name, value| {
                 put(&mut writer, name, value);
             }),
         }
-        forwarding.write_of_request(&came, &context.visitor, value, |name, value| {
-            put(&mut writer, name, value);
-        });
         self.write_own(&mut writer);
         // What the service wishes, where the route says nothing else.
         let wishes = wishes.into_iter().flat_map(HeaderEdits::writes);

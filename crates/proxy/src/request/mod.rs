@@ -19,7 +19,9 @@ mod relayed;
 use std::{cell::OnceCell, net::SocketAddr, rc::Rc, sync::Arc, time::Duration};
 
 use h1::{Fields, Prepared, Request};
-use route::{Action, BasicAuth, NoHeaders, RequestView, Route, Values, Visitor, VisitorView};
+use route::{
+    Action, BasicAuth, Forwarding, NoHeaders, RequestView, Route, Values, Visitor, VisitorView,
+};
 
 use crate::{
     answer::Turn,
@@ -66,7 +68,7 @@ pub(crate) struct Context<'a> {
     /// Whose password was right, where the route or the service asks for one.
     pub(crate) user: Option<&'a str>,
     /// What servers are told of the visitor, where it was written down.
-    introduction: Option<&'a Prepared>,
+    introduction: Option<&'a [Prepared; 2]>,
     /// Of the relayed service, once it is found and if it has some.
     service: &'a OnceCell<Arc<ServiceRules>>,
 }
@@ -123,33 +125,40 @@ impl<'a> Context<'a> {
 pub(crate) struct Introduction {
     /// By whose rules it was written.
     of: Option<Rc<Local>>,
-    fields: Prepared,
+    /// What stands before and behind the first field that says what was asked for.
+    fields: [Prepared; 2],
 }
 
 impl Introduction {
     /// The fields, which hold for a peer that is not trusted.
-    fn fields(&mut self, local: &Rc<Local>, about: &About, value: &mut Vec<u8>) -> &Prepared {
+    fn fields(&mut self, local: &Rc<Local>, about: &About, value: &mut Vec<u8>) -> &[Prepared; 2] {
         if !self.of.as_ref().is_some_and(|of| Rc::ptr_eq(of, local)) {
             self.of = Some(Rc::clone(local));
-            self.fields.clear();
-            let view = VisitorView {
-                peer: about.peer,
-                scheme: about.scheme,
-                authority: b"",
-                headers: &NoHeaders,
-            };
-            let visitor = Visitor {
-                addr: SocketAddr::new(about.peer.ip().to_canonical(), about.peer.port()),
-                via_trusted: false,
-            };
-            let forwarding = &local.site.forwarding;
-            forwarding.write_of_visitor(&view, &visitor, value, |name, value| {
-                if let Err(error) = self.fields.field(name.as_bytes(), value) {
-                    tracing::debug!(%error, "a field is left out");
-                }
-            });
+            self.write(&local.site.forwarding, about, value);
         }
         &self.fields
+    }
+
+    fn write(&mut self, forwarding: &Forwarding, about: &About, value: &mut Vec<u8>) {
+        let view = VisitorView {
+            peer: about.peer,
+            scheme: about.scheme,
+            authority: b"",
+            headers: &NoHeaders,
+        };
+        let visitor = Visitor {
+            addr: SocketAddr::new(about.peer.ip().to_canonical(), about.peer.port()),
+            via_trusted: false,
+        };
+        self.fields.iter_mut().for_each(Prepared::clear);
+        let mut at = 0;
+        forwarding.write(&view, &visitor, value, |name, value| {
+            if Forwarding::is_of_request(name) {
+                at = 1;
+            } else if let Err(error) = self.fields[at].field(name.as_bytes(), value) {
+                tracing::debug!(%error, "a field is left out");
+            }
+        });
     }
 }
 
