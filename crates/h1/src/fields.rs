@@ -1,8 +1,9 @@
-//! The fields of a head: where they are, which of them matter to a proxy, and which do not travel on.
+//! The fields of a head: which of them matter to a proxy, and which do not travel on. Where they are, [`Places`] knows.
 
-use std::ops::Range;
-
-use crate::token::{is_token, list, looks_like, same_but_case, trim};
+use crate::{
+    places::{Place, Places},
+    token::{looks_like, same_but_case},
+};
 
 /// Fields that mean something to a proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -75,40 +76,45 @@ impl Known {
     /// Neither case nor `_` for `-` makes a difference.
     pub(crate) fn of(name: &[u8]) -> Self {
         // By length and first letter: most names are told apart by those alone.
-        let (known, lower): (Self, &[u8]) = match (name.len(), name.first().map_or(0, |b| b | 0x20))
-        {
-            (2, b't') => (Self::Te, b"te"),
-            (3, b'v') => (Self::Via, b"via"),
-            (4, b'h') => (Self::Host, b"host"),
-            (4, b'd') => (Self::Date, b"date"),
-            (6, b'c') => (Self::Cookie, b"cookie"),
-            (6, b'e') => (Self::Expect, b"expect"),
-            (6, b's') => (Self::Server, b"server"),
-            (7, b'r') => (Self::Referer, b"referer"),
-            (7, b'u') => (Self::Upgrade, b"upgrade"),
-            (8, b'l') => (Self::Location, b"location"),
-            (9, b'f') => (Self::Forwarded, b"forwarded"),
-            (9, b'x') => (Self::XRealIp, b"x-real-ip"),
-            (10, b'c') => (Self::Connection, b"connection"),
-            (10, b'k') => (Self::KeepAlive, b"keep-alive"),
-            (10, b's') => (Self::SetCookie, b"set-cookie"),
-            (10, b'u') => (Self::UserAgent, b"user-agent"),
-            (12, b'c') => (Self::ContentType, b"content-type"),
-            (13, b'a') => (Self::Authorization, b"authorization"),
-            (14, b'c') => (Self::ContentLength, b"content-length"),
-            (14, b'h') => (Self::Http2Settings, b"http2-settings"),
-            (15, b'a') => (Self::AcceptEncoding, b"accept-encoding"),
-            (15, b'x') => (Self::XForwardedFor, b"x-forwarded-for"),
-            (16, b'c') => (Self::ContentEncoding, b"content-encoding"),
-            (16, b'p') => (Self::KeepAlive, b"proxy-connection"),
-            (16, b'x') if name[12] | 0x20 == b'h' => (Self::XForwardedHost, b"x-forwarded-host"),
-            (16, b'x') => (Self::XForwardedPort, b"x-forwarded-port"),
-            (17, b't') => (Self::TransferEncoding, b"transfer-encoding"),
-            (17, b'x') => (Self::XForwardedProto, b"x-forwarded-proto"),
-            (18, b'p') => (Self::ProxyAuth, b"proxy-authenticate"),
-            (19, b'p') => (Self::ProxyAuth, b"proxy-authorization"),
-            _ => return Self::Other,
-        };
+        match (name.len(), name.first().map_or(0, |b| b | 0x20)) {
+            (2, b't') => Self::if_same(name, b"te", Self::Te),
+            (3, b'v') => Self::if_same(name, b"via", Self::Via),
+            (4, b'h') => Self::if_same(name, b"host", Self::Host),
+            (4, b'd') => Self::if_same(name, b"date", Self::Date),
+            (6, b'c') => Self::if_same(name, b"cookie", Self::Cookie),
+            (6, b'e') => Self::if_same(name, b"expect", Self::Expect),
+            (6, b's') => Self::if_same(name, b"server", Self::Server),
+            (7, b'r') => Self::if_same(name, b"referer", Self::Referer),
+            (7, b'u') => Self::if_same(name, b"upgrade", Self::Upgrade),
+            (8, b'l') => Self::if_same(name, b"location", Self::Location),
+            (9, b'f') => Self::if_same(name, b"forwarded", Self::Forwarded),
+            (9, b'x') => Self::if_same(name, b"x-real-ip", Self::XRealIp),
+            (10, b'c') => Self::if_same(name, b"connection", Self::Connection),
+            (10, b'k') => Self::if_same(name, b"keep-alive", Self::KeepAlive),
+            (10, b's') => Self::if_same(name, b"set-cookie", Self::SetCookie),
+            (10, b'u') => Self::if_same(name, b"user-agent", Self::UserAgent),
+            (12, b'c') => Self::if_same(name, b"content-type", Self::ContentType),
+            (13, b'a') => Self::if_same(name, b"authorization", Self::Authorization),
+            (14, b'c') => Self::if_same(name, b"content-length", Self::ContentLength),
+            (14, b'h') => Self::if_same(name, b"http2-settings", Self::Http2Settings),
+            (15, b'a') => Self::if_same(name, b"accept-encoding", Self::AcceptEncoding),
+            (15, b'x') => Self::if_same(name, b"x-forwarded-for", Self::XForwardedFor),
+            (16, b'c') => Self::if_same(name, b"content-encoding", Self::ContentEncoding),
+            (16, b'p') => Self::if_same(name, b"proxy-connection", Self::KeepAlive),
+            (16, b'x') if name[12] | 0x20 == b'h' => {
+                Self::if_same(name, b"x-forwarded-host", Self::XForwardedHost)
+            }
+            (16, b'x') => Self::if_same(name, b"x-forwarded-port", Self::XForwardedPort),
+            (17, b't') => Self::if_same(name, b"transfer-encoding", Self::TransferEncoding),
+            (17, b'x') => Self::if_same(name, b"x-forwarded-proto", Self::XForwardedProto),
+            (18, b'p') => Self::if_same(name, b"proxy-authenticate", Self::ProxyAuth),
+            (19, b'p') => Self::if_same(name, b"proxy-authorization", Self::ProxyAuth),
+            _ => Self::Other,
+        }
+    }
+
+    #[inline(always)]
+    fn if_same<const N: usize>(name: &[u8], lower: &[u8; N], known: Self) -> Self {
         if same_but_case(name, lower) {
             known
         } else if looks_like(name, lower) {
@@ -151,23 +157,11 @@ impl Known {
         )
     }
 
-    const fn bit(self) -> u32 {
+    pub(crate) const COUNT: usize = Self::SetCookie as usize + 1;
+
+    pub(crate) const fn bit(self) -> u32 {
         1 << self as u8
     }
-}
-
-/// Where a field is in the head.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
-    start: u32,
-    name_len: u32,
-    value: u32,
-    value_len: u32,
-    known: Known,
-    /// Named by Connection.
-    dropped: bool,
-    /// `name: value`, as it would be written.
-    canonical: bool,
 }
 
 /// A field in the bytes that its head was parsed from.
@@ -181,178 +175,6 @@ pub struct Field<'b> {
     pub known: Known,
 }
 
-/// The places of all fields; kept from message to message.
-#[derive(Debug, Default)]
-pub(crate) struct Places {
-    list: Vec<Place>,
-    /// One bit per [`Known`]: what was there, and what was there more than once.
-    seen: u32,
-    repeated: u32,
-}
-
-impl Places {
-    pub(crate) fn clear(&mut self) {
-        self.list.clear();
-        self.seen = 0;
-        self.repeated = 0;
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.list.len()
-    }
-
-    /// Gives back room beyond what a usual message needs.
-    pub(crate) fn shrink(&mut self) {
-        self.list.shrink_to(USUAL_FIELDS);
-    }
-
-    /// A line that was found good: its name begins at `start`, and its value ends at `end`.
-    pub(crate) fn add(&mut self, bytes: &[u8], start: usize, colon: usize, end: usize) {
-        let known = Known::of(&bytes[start..colon]);
-        let raw = &bytes[colon + 1..end];
-        let (skipped, value) = match raw {
-            // One space in front and none behind is what nearly everybody sends.
-            [b' ', value @ ..] if is_bare(value) => (1, value),
-            raw => {
-                // Behind the white space that `trim` took from the front; an empty value is at the end of it.
-                let white = raw.iter().take_while(|byte| is_white(**byte));
-                (white.count(), trim(raw))
-            }
-        };
-        self.repeated |= self.seen & known.bit();
-        self.seen |= known.bit();
-        self.list.push(Place {
-            start: narrow(start),
-            name_len: narrow(colon - start),
-            value: narrow(colon + 1 + skipped),
-            value_len: narrow(value.len()),
-            known,
-            dropped: false,
-            canonical: skipped == 1 && raw[0] == b' ' && value.len() + 1 == raw.len(),
-        });
-    }
-
-    pub(crate) fn has(&self, known: Known) -> bool {
-        self.seen & known.bit() != 0
-    }
-
-    pub(crate) fn has_several(&self, known: Known) -> bool {
-        self.repeated & known.bit() != 0
-    }
-
-    /// The value of the first field of a kind; costs nothing if there is none.
-    pub(crate) fn value<'b>(&self, known: Known, bytes: &'b [u8]) -> Option<&'b [u8]> {
-        if !self.has(known) {
-            return None;
-        }
-        let place = self.list.iter().find(|place| place.known == known)?;
-        Some(place.value(bytes))
-    }
-
-    pub(crate) fn view<'b>(&'b self, bytes: &'b [u8]) -> Fields<'b> {
-        Fields {
-            places: self,
-            bytes,
-        }
-    }
-
-    /// Marks the fields that Connection names. `Err` if it names what the message cannot do without, or has too many names.
-    pub(crate) fn apply_connection(&mut self, bytes: &[u8]) -> Result<Connection, ()> {
-        let mut found = Connection::default();
-        if !self.has(Known::Connection) {
-            return Ok(found);
-        }
-        let mut names = 0;
-        for index in 0..self.list.len() {
-            let place = self.list[index];
-            if place.known != Known::Connection {
-                continue;
-            }
-            // Two words on their own are what nearly everybody sends.
-            match place.value(bytes) {
-                b"keep-alive" => {
-                    found.keep_alive = true;
-                    continue;
-                }
-                b"close" => {
-                    found.close = true;
-                    continue;
-                }
-                _ => {}
-            }
-            for name in list(place.value(bytes)) {
-                names += 1;
-                if names > MOST_NAMES || !is_token(name) {
-                    return Err(());
-                }
-                if name.eq_ignore_ascii_case(b"close") {
-                    found.close = true;
-                } else if name.eq_ignore_ascii_case(b"keep-alive") {
-                    found.keep_alive = true;
-                } else if name.eq_ignore_ascii_case(b"upgrade") {
-                    found.upgrade = true;
-                } else {
-                    self.drop_named(name, bytes)?;
-                }
-            }
-        }
-        Ok(found)
-    }
-
-    fn drop_named(&mut self, name: &[u8], bytes: &[u8]) -> Result<(), ()> {
-        if matches!(
-            Known::of(name),
-            Known::Host | Known::ContentLength | Known::TransferEncoding
-        ) {
-            return Err(());
-        }
-        for place in &mut self.list {
-            if place.name(bytes).eq_ignore_ascii_case(name) {
-                place.dropped = true;
-            }
-        }
-        Ok(())
-    }
-}
-
-/// What Connection said.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Connection {
-    pub(crate) close: bool,
-    pub(crate) keep_alive: bool,
-    pub(crate) upgrade: bool,
-}
-
-impl Place {
-    fn name<'b>(&self, bytes: &'b [u8]) -> &'b [u8] {
-        let start = self.start as usize;
-        &bytes[start..start + self.name_len as usize]
-    }
-
-    fn value<'b>(&self, bytes: &'b [u8]) -> &'b [u8] {
-        let start = self.value as usize;
-        &bytes[start..start + self.value_len as usize]
-    }
-
-    /// The line with its CRLF, if it is as it would be written anew.
-    pub(crate) fn line(&self) -> Option<Range<usize>> {
-        let end = (self.value + self.value_len) as usize + 2;
-        self.canonical.then_some(self.start as usize..end)
-    }
-
-    fn travels(&self) -> bool {
-        !self.dropped && !self.known.is_own()
-    }
-
-    pub(crate) fn field<'b>(&self, bytes: &'b [u8]) -> Field<'b> {
-        Field {
-            name: self.name(bytes),
-            value: self.value(bytes),
-            known: self.known,
-        }
-    }
-}
-
 /// The fields of one head.
 #[derive(Clone, Copy, Debug)]
 pub struct Fields<'b> {
@@ -361,6 +183,10 @@ pub struct Fields<'b> {
 }
 
 impl<'b> Fields<'b> {
+    pub(crate) fn new(places: &'b Places, bytes: &'b [u8]) -> Self {
+        Self { places, bytes }
+    }
+
     /// All fields as sent, in order.
     pub fn all(self) -> impl Iterator<Item = Field<'b>> {
         self.places
@@ -420,26 +246,3 @@ impl<'b> Fields<'b> {
         self.len() == 0
     }
 }
-
-fn is_white(byte: u8) -> bool {
-    matches!(byte, b' ' | b'\t')
-}
-
-/// Not empty, and without white space at its ends.
-fn is_bare(value: &[u8]) -> bool {
-    match value {
-        [one] => !is_white(*one),
-        [first, .., last] => !is_white(*first) && !is_white(*last),
-        [] => false,
-    }
-}
-
-fn narrow(n: usize) -> u32 {
-    // Heads are limited far below.
-    u32::try_from(n).unwrap_or(u32::MAX)
-}
-
-/// Names in all Connection fields together: each is compared with every field.
-const MOST_NAMES: usize = 32;
-/// What most messages do with.
-const USUAL_FIELDS: usize = 16;

@@ -33,7 +33,8 @@
 //! # Bounds
 //!
 //! Every byte is looked at a constant number of times, however the input was split. What a peer can make this crate keep is: one position per field
-//! ([`Limits::fields`]) and the trailers of a body ([`Limits::trailers`]). Time limits are the caller's.
+//! ([`Limits::fields`]), the trailers of a body ([`Limits::trailers`]), and one head of at most 2 KiB for each parser that is used again: lines that
+//! stand again where they stood are compared with it instead of being read. Time limits are the caller's.
 //!
 //! ```
 //! use h1::*;
@@ -80,6 +81,7 @@ mod body;
 mod error;
 mod fields;
 mod lines;
+mod places;
 mod request;
 mod response;
 mod scan;
@@ -100,4 +102,4 @@ pub use response::{Response, ResponseHead};
 pub use token::Version;
 pub use upstream::{Answer, Awaiting, RequestLine, RequestWriter, ResponseBody, Sent, Upstream};
 pub use visitor::{Drain, Drained, Next, RequestBody, Responder, ResponseWriter, Tunnel, Visitor};
-pub use write::HeadWriter;
+pub use write::{HeadWriter, Prepared};

@@ -3,7 +3,7 @@
 
 use crate::{
     error::FieldError,
-    fields::Places,
+    places::Places,
     scan::{token_end, value_end},
 };
 
@@ -45,6 +45,13 @@ impl Default for Limits {
             requests: 1_000_000,
             interim: 32,
         }
+    }
+}
+
+impl Limits {
+    /// The most bytes of a head that are looked at: positions in it fit into 32 bits, whatever the limit is.
+    pub(crate) fn most(&self) -> usize {
+        self.head.min(u32::MAX as usize)
     }
 }
 
@@ -100,43 +107,56 @@ impl Lines {
         places: &mut Places,
         limit: usize,
     ) -> Result<Option<usize>, FieldError> {
-        loop {
-            if self.colon == 0 {
-                if self.at == self.line {
-                    match bytes.get(self.at..).unwrap_or_default() {
-                        [] | [b'\r'] => return Ok(None),
-                        [b'\r', b'\n', ..] => return Ok(Some(self.at + 2)),
-                        [b'\r', ..] => return Err(FieldError::BareCr),
-                        [b' ' | b'\t', ..] => return Err(FieldError::Folded),
-                        _ if places.len() >= limit => return Err(FieldError::TooMany),
-                        _ => {}
+        let Self {
+            mut line,
+            mut at,
+            mut colon,
+        } = *self;
+        let length = loop {
+            if colon == 0 {
+                if at == line {
+                    match bytes.get(at) {
+                        Some(b'\r') => match bytes.get(at + 1) {
+                            None => break None,
+                            Some(b'\n') => break Some(at + 2),
+                            Some(_) => return Err(FieldError::BareCr),
+                        },
+                        None => break None,
+                        Some(b' ' | b'\t') => return Err(FieldError::Folded),
+                        Some(_) if places.len() >= limit => return Err(FieldError::TooMany),
+                        Some(_) => {}
+                    }
+                    if let Some(end) = places.add_again(bytes, line) {
+                        line = end;
+                        at = end;
+                        continue;
                     }
                 }
-                let end = token_end(bytes, self.at);
-                match bytes.get(end) {
-                    None => {
-                        self.at = end;
-                        return Ok(None);
-                    }
-                    Some(b':') if end > self.line => self.colon = end,
+                at = token_end(bytes, at);
+                match bytes.get(at) {
+                    Some(b':') if at > line => colon = at,
+                    None => break None,
                     Some(b':' | b'\r') => return Err(FieldError::NoField),
                     Some(b'\n') => return Err(FieldError::BareLf),
                     Some(b' ' | b'\t') => return Err(FieldError::SpaceInName),
                     Some(_) => return Err(FieldError::Name),
                 }
-                self.at = end + 1;
+                at += 1;
             }
-            let end = value_end(bytes, self.at);
-            self.at = end;
-            match bytes.get(end..).unwrap_or_default() {
-                [] | [b'\r'] => return Ok(None),
+            at = value_end(bytes, at);
+            match bytes.get(at..).unwrap_or_default() {
                 [b'\r', b'\n', ..] => {}
+                [] | [b'\r'] => break None,
                 [b'\r', ..] => return Err(FieldError::BareCr),
                 [b'\n', ..] => return Err(FieldError::BareLf),
                 _ => return Err(FieldError::Value),
             }
-            places.add(bytes, self.line, self.colon, end);
-            *self = Self::starting_at(end + 2);
-        }
+            places.add(bytes, line, colon, at);
+            line = at + 2;
+            at = line;
+            colon = 0;
+        };
+        *self = Self { line, at, colon };
+        Ok(length)
     }
 }

@@ -9,8 +9,9 @@ pub use compose::Composer;
 use crate::{
     body::Framing,
     error::{FieldError, RequestError},
-    fields::{Fields, Known, Places},
+    fields::{Fields, Known},
     lines::{Limits, Lines},
+    places::Places,
     scan::{target_end, token_end},
     target::{self, Form, Host, Parts},
     token::{self, Version, is_token, list},
@@ -89,9 +90,9 @@ impl RequestHead {
             Stage::Failed(error) => return Err(error),
             _ => {}
         }
-        let within = &bytes[..bytes.len().min(limits.head)];
+        let within = &bytes[..bytes.len().min(limits.most())];
         let mut result = self.read(within, limits);
-        if result == Ok(None) && bytes.len() >= limits.head {
+        if result == Ok(None) && bytes.len() >= limits.most() {
             result = Err(if self.stage == Stage::Fields {
                 RequestError::Field(FieldError::TooLong)
             } else {
@@ -126,6 +127,7 @@ impl RequestHead {
                 Stage::Fields => {
                     let len = self.lines.read(bytes, &mut self.places, limits.fields)?;
                     if let Some(len) = len {
+                        self.places.remember(&bytes[..len]);
                         self.check(&bytes[..len])?;
                     }
                     return Ok(len);
@@ -432,6 +434,24 @@ impl<'b> Request<'b> {
     #[must_use]
     pub fn version(self) -> Version {
         self.head.version
+    }
+
+    /// The request line and Host's behind it, if they are such as this crate would write for the same request.
+    pub(crate) fn lines(self) -> Option<&'b [u8]> {
+        let RequestHead {
+            method,
+            parts,
+            version,
+            places,
+            ..
+        } = self.head;
+        let usual = parts.form == Form::Origin && *version == Version::Http11;
+        if !usual {
+            return None;
+        }
+        // Between the words of a request line there is one space and nothing else.
+        let end = places.first_line_end(b"Host: ", self.bytes)?;
+        Some(&self.bytes[method.start..end])
     }
 
     /// The fields.

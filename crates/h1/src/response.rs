@@ -5,8 +5,9 @@ use std::ops::Range;
 use crate::{
     body::Framing,
     error::{FieldError, ResponseError},
-    fields::{Fields, Known, Places},
+    fields::{Fields, Known},
     lines::{Limits, Lines},
+    places::Places,
     scan::value_end,
     token::{self, Version},
 };
@@ -67,9 +68,9 @@ impl ResponseHead {
             Stage::Failed(error) => return Err(error),
             _ => {}
         }
-        let within = &bytes[..bytes.len().min(limits.head)];
+        let within = &bytes[..bytes.len().min(limits.most())];
         let mut result = self.read(within, limits);
-        if result == Ok(None) && bytes.len() >= limits.head {
+        if result == Ok(None) && bytes.len() >= limits.most() {
             result = Err(FieldError::TooLong.into());
         }
         match result {
@@ -99,6 +100,7 @@ impl ResponseHead {
         }
         let len = self.lines.read(bytes, &mut self.places, limits.fields)?;
         if let Some(len) = len {
+            self.places.remember(&bytes[..len]);
             self.check(&bytes[..len])?;
         }
         Ok(len)
@@ -147,7 +149,7 @@ impl ResponseHead {
         // The space behind the status is obligatory, yet often left out with an empty reason.
         self.at = match bytes.get(12) {
             None => return Ok(false),
-            Some(b' ') => 13,
+            Some(b' ') => REASON,
             Some(b'\r') => 12,
             Some(_) => return Err(ResponseError::StatusLine),
         };
@@ -225,6 +227,19 @@ impl<'b> Response<'b> {
         &self.bytes[self.head.reason.clone()]
     }
 
+    /// The status line, if it is such as this crate would write it.
+    pub(crate) fn line(self) -> Option<&'b [u8]> {
+        let reason = &self.head.reason;
+        // A line without reason may also lack the space before it.
+        let usual = self.head.version == Version::Http11 && reason.start == REASON;
+        usual.then(|| &self.bytes[..reason.end + 2])
+    }
+
+    /// The line of Content-Length, if it is such as this crate would write it.
+    pub(crate) fn length_line(self) -> Option<&'b [u8]> {
+        (self.head.places).line(Known::ContentLength, b"Content-Length: ", self.bytes)
+    }
+
     /// The version.
     #[must_use]
     pub fn version(self) -> Version {
@@ -287,3 +302,6 @@ impl<'b> Response<'b> {
         self.bytes.len()
     }
 }
+
+/// Where a reason begins, behind `HTTP/1.1 200 `.
+const REASON: usize = 13;

@@ -2,7 +2,7 @@
 
 use std::{net::Ipv6Addr, ops::Range};
 
-use crate::token::decimal;
+use crate::{scan::find, token::decimal};
 
 /// The four forms of a request target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -82,7 +82,7 @@ fn absolute(target: &[u8]) -> Option<Parts> {
 }
 
 fn path_and_query(target: &[u8], start: usize) -> (Range<usize>, Option<Range<usize>>) {
-    match memchr::memchr(b'?', &target[start..]) {
+    match find(&target[start..], b'?') {
         Some(at) => (start..start + at, Some(start + at + 1..target.len())),
         None => (start..target.len(), None),
     }
@@ -100,16 +100,12 @@ impl<'b> Host<'b> {
     /// No user information, no percent-encoding, no empty port, no port above 65535.
     pub(crate) fn parse(text: &'b [u8]) -> Option<Self> {
         let name_len = if text.first() == Some(&b'[') {
-            let close = memchr::memchr(b']', text)?;
+            let close = find(text, b']')?;
             let inside = std::str::from_utf8(&text[1..close]).ok()?;
             inside.parse::<Ipv6Addr>().ok()?;
             close + 1
         } else {
-            let len = memchr::memchr(b':', text).unwrap_or(text.len());
-            if !is_name(&text[..len]) {
-                return None;
-            }
-            len
+            name_end(text)?
         };
         let (name, rest) = text.split_at(name_len);
         let port = match rest {
@@ -128,20 +124,25 @@ impl<'b> Host<'b> {
     }
 }
 
-/// What DNS carries: letters, digits, `-` and `_` in labels of 1 to 63 bytes, 253 bytes in all, and perhaps a dot at the end. RFC 3986 allows more
-/// (sub-delims, percent-encoding) that no name in use has and that programs disagree on.
-fn is_name(name: &[u8]) -> bool {
-    let name = name.strip_suffix(b".").unwrap_or(name);
-    let mut label = 0;
-    for byte in name {
+/// Where a name ends: what DNS carries, which is letters, digits, `-` and `_` in labels of 1 to 63 bytes, 253 bytes in all, and perhaps a dot at the
+/// end. RFC 3986 allows more (sub-delims, percent-encoding) that no name in use has and that programs disagree on. What follows is not looked at.
+fn name_end(text: &[u8]) -> Option<usize> {
+    let (mut label, mut end) = (0, text.len());
+    for (at, byte) in text.iter().enumerate() {
         // By a table: each request's host passes here.
         match IN_NAME[usize::from(*byte)] {
             LABEL => label += 1,
             DOT if label > 0 && label <= 63 => label = 0,
-            _ => return false,
+            DOT => return None,
+            _ => {
+                end = at;
+                break;
+            }
         }
     }
-    label > 0 && label <= 63 && name.len() <= 253
+    // Behind a dot at the end there is no label.
+    let length = if label == 0 { end.checked_sub(1)? } else { end };
+    (label <= 63 && length <= 253).then_some(end)
 }
 
 const LABEL: u8 = 1;

@@ -61,35 +61,41 @@ pub(crate) fn looks_like(name: &[u8], lower: &[u8]) -> bool {
             .all(|(byte, lower)| NAME[usize::from(*byte)] == *lower)
 }
 
-/// Whether `name` is `lower`, but for the case of letters. `lower` has no upper case letters. Eight bytes at a time: several names of every head
-/// are compared.
-pub(crate) fn same_but_case(name: &[u8], lower: &[u8]) -> bool {
-    fn same(name: u64, lower: u64) -> bool {
-        // Only the bit that makes a letter small may differ, and only in letters: they have 0x40, `-` and digits have not.
-        (name ^ lower) & !((lower & 0x4040_4040_4040_4040) >> 1) == 0
+/// Whether `name` is `lower`, but for the case of letters. `lower` has no upper case letters. Its length is known where this is compiled, so that a
+/// few words are compared and nothing is counted: several names of every head pass here.
+#[inline(always)]
+pub(crate) fn same_but_case<const N: usize>(name: &[u8], lower: &[u8; N]) -> bool {
+    // Only the bit that makes a letter small may differ, and only in letters: they have 0x40, `-` and digits have not.
+    fn differ(name: u64, lower: u64) -> u64 {
+        (name ^ lower) & !((lower & 0x4040_4040_4040_4040) >> 1)
     }
-    if name.len() != lower.len() {
-        return false;
-    }
-    let (names, name_rest) = name.as_chunks::<8>();
-    let (lowers, lower_rest) = lower.as_chunks::<8>();
-    let whole = names
-        .iter()
-        .zip(lowers)
-        .all(|(a, b)| same(u64::from_le_bytes(*a), u64::from_le_bytes(*b)));
-    if !whole || name_rest.is_empty() {
-        return whole;
-    }
-    match (name.last_chunk::<8>(), lower.last_chunk::<8>()) {
-        // The rest again with bytes that were looked at before it.
-        (Some(a), Some(b)) => same(u64::from_le_bytes(*a), u64::from_le_bytes(*b)),
-        _ => {
-            let pairs = name_rest.iter().zip(lower_rest);
-            pairs
-                .into_iter()
-                .all(|(a, b)| same(u64::from(*a), u64::from(*b)))
+    fn word(bytes: &[u8]) -> u64 {
+        match *bytes {
+            [a, b, c, d, e, f, g, h] => u64::from_le_bytes([a, b, c, d, e, f, g, h]),
+            [a, b, c, d] => u32::from_le_bytes([a, b, c, d]).into(),
+            [a, b] => u16::from_le_bytes([a, b]).into(),
+            [a] => a.into(),
+            _ => 0,
         }
     }
+    let Ok(name) = <&[u8; N]>::try_from(name) else {
+        return false;
+    };
+    let step = match N {
+        8.. => 8,
+        4.. => 4,
+        2.. => 2,
+        _ => 1,
+    };
+    let (mut at, mut differs) = (0, 0);
+    while at < N {
+        // The last word again with bytes that were looked at before it.
+        let from = at.min(N - step);
+        let range = from..from + step;
+        differs |= differ(word(&name[range.clone()]), word(&lower[range]));
+        at += step;
+    }
+    differs == 0
 }
 
 /// Without spaces and tabs at both ends.
@@ -156,26 +162,29 @@ mod tests {
 
     #[test]
     fn names_are_the_same_whatever_the_case_of_letters_and_no_other_byte() {
-        let names: [&[u8]; 8] = [
-            b"te",
-            b"host",
-            b"x-real-ip",
-            b"keep-alive",
-            b"content-type",
-            b"http2-settings",
-            b"content-encoding",
-            b"proxy-authorization",
-        ];
-        for lower in names {
-            assert!(same_but_case(&lower.to_ascii_uppercase(), lower));
-            assert!(!same_but_case(&lower[1..], lower));
-            for at in 0..lower.len() {
-                for byte in 0..=255 {
-                    let mut name = lower.to_vec();
-                    name[at] = byte;
-                    let same = name.eq_ignore_ascii_case(lower);
-                    assert_eq!(same_but_case(&name, lower), same, "{name:?}");
-                }
+        compared(b"te");
+        compared(b"via");
+        compared(b"host");
+        compared(b"server");
+        compared(b"upgrade");
+        compared(b"location");
+        compared(b"x-real-ip");
+        compared(b"keep-alive");
+        compared(b"content-type");
+        compared(b"http2-settings");
+        compared(b"content-encoding");
+        compared(b"proxy-authorization");
+    }
+
+    fn compared<const N: usize>(lower: &[u8; N]) {
+        assert!(same_but_case(&lower.to_ascii_uppercase(), lower));
+        assert!(!same_but_case(&lower[1..], lower));
+        for at in 0..lower.len() {
+            for byte in 0..=255 {
+                let mut name = lower.to_vec();
+                name[at] = byte;
+                let same = name.eq_ignore_ascii_case(lower);
+                assert_eq!(same_but_case(&name, lower), same, "{name:?}");
             }
         }
     }

@@ -38,6 +38,8 @@ pub struct RequestLine<'b> {
     framing: Framing,
     upgrade: Option<&'b [u8]>,
     trailers: bool,
+    /// The request line and Host's, where they came just as they are written.
+    lines: Option<&'b [u8]>,
 }
 
 /// A request whose head was written.
@@ -130,6 +132,7 @@ impl<'b> RequestLine<'b> {
             },
             upgrade: None,
             trailers: false,
+            lines: None,
         };
         line.with_target(target)?.with_host(host)
     }
@@ -144,6 +147,7 @@ impl<'b> RequestLine<'b> {
             framing: request.framing(),
             upgrade: request.upgrade(),
             trailers: request.accepts_trailers(),
+            lines: request.lines(),
         }
     }
 
@@ -157,8 +161,13 @@ impl<'b> RequestLine<'b> {
             b"OPTIONS" if target == b"*" => true,
             _ => target.first() == Some(&b'/') && target.iter().all(|byte| is_target_byte(*byte)),
         };
-        good.then_some(Self { target, ..self })
-            .ok_or(WriteError::Target)
+        let lines = None;
+        good.then_some(Self {
+            target,
+            lines,
+            ..self
+        })
+        .ok_or(WriteError::Target)
     }
 
     /// With another host and port.
@@ -167,8 +176,13 @@ impl<'b> RequestLine<'b> {
     /// [`WriteError::Host`].
     pub fn with_host(self, host: &'b [u8]) -> Result<Self, WriteError> {
         let good = host.is_empty() || Host::parse(host).is_some();
-        good.then_some(Self { host, ..self })
-            .ok_or(WriteError::Host)
+        let lines = None;
+        good.then_some(Self {
+            host,
+            lines,
+            ..self
+        })
+        .ok_or(WriteError::Host)
     }
 
     /// Asks to go on with another protocol, such as `websocket`.
@@ -226,8 +240,14 @@ impl Upstream {
                 interim: 0,
             },
         };
-        let mut head = HeadWriter::request_line(out, line.method, line.target, sent);
-        head.own(b"Host", line.host);
+        let mut head = match line.lines {
+            Some(lines) => HeadWriter::of_lines(out, lines, sent),
+            None => {
+                let mut head = HeadWriter::request_line(out, line.method, line.target, sent);
+                head.own(b"Host", line.host);
+                head
+            }
+        };
         head.framing(line.framing);
         match (line.upgrade, line.trailers) {
             (None, false) => {}

@@ -52,6 +52,13 @@ pub(crate) enum Method {
     Other,
 }
 
+/// Where the start of an answer's head comes from.
+#[derive(Clone, Copy)]
+enum Start<'b> {
+    Made { status: u16, reason: &'b [u8] },
+    Of(Response<'b>),
+}
+
 /// An answer whose head was written.
 #[derive(Debug)]
 #[must_use = "finish it to learn whether the connection can go on"]
@@ -190,36 +197,18 @@ impl Responder {
     /// # Errors
     /// [`WriteError::Status`] if the status is not from 200 to 599, or the reason has control characters. The connection is to be closed.
     pub fn respond<'o>(
-        mut self,
+        self,
         body: &RequestBody,
         status: u16,
         reason: &[u8],
         content: Framing,
         out: &'o mut Vec<u8>,
     ) -> Result<HeadWriter<'o, ResponseWriter>, WriteError> {
-        if !(200..=599).contains(&status) || check_value(reason).is_err() {
+        if check_value(reason).is_err() {
             return Err(WriteError::Status);
         }
-        let (announced, sent) = self.framing(status, content);
-        self.keep_alive &= sent != Framing::UntilClose && self.can_drain(body);
-        if self.method == Method::Connect && (200..300).contains(&status) {
-            // It would be taken for a tunnel.
-            self.keep_alive = false;
-        }
-        let (keep_alive, version) = (self.keep_alive, self.version);
-        let next = ResponseWriter {
-            visitor: self.visitor,
-            encoder: BodyEncoder::new(sent),
-            keep_alive,
-        };
-        let mut head = HeadWriter::status_line(out, status, reason, next);
-        head.framing(announced);
-        match (keep_alive, version) {
-            (false, _) => head.own(b"Connection", b"close"),
-            (true, Version::Http10) => head.own(b"Connection", b"keep-alive"),
-            (true, Version::Http11) => {}
-        }
-        Ok(head)
+        let start = Start::Made { status, reason };
+        self.begin(body, start, content, out)
     }
 
     /// Begins the answer that an upstream gave: its status, reason and length; fields are for the caller to [copy](HeadWriter::copy).
@@ -237,7 +226,39 @@ impl Responder {
             None if response.status() == 204 => Framing::None,
             None => Framing::Chunked,
         };
-        self.respond(body, response.status(), response.reason(), content, out)
+        self.begin(body, Start::Of(response), content, out)
+    }
+
+    fn begin<'o>(
+        mut self,
+        body: &RequestBody,
+        start: Start<'_>,
+        content: Framing,
+        out: &'o mut Vec<u8>,
+    ) -> Result<HeadWriter<'o, ResponseWriter>, WriteError> {
+        let status = start.status();
+        if !(200..=599).contains(&status) {
+            return Err(WriteError::Status);
+        }
+        let (announced, sent) = self.framing(status, content);
+        self.keep_alive &= sent != Framing::UntilClose && self.can_drain(body);
+        if self.method == Method::Connect && (200..300).contains(&status) {
+            // It would be taken for a tunnel.
+            self.keep_alive = false;
+        }
+        let (keep_alive, version) = (self.keep_alive, self.version);
+        let next = ResponseWriter {
+            visitor: self.visitor,
+            encoder: BodyEncoder::new(sent),
+            keep_alive,
+        };
+        let mut head = start.write(announced, out, next);
+        match (keep_alive, version) {
+            (false, _) => head.own(b"Connection", b"close"),
+            (true, Version::Http10) => head.own(b"Connection", b"keep-alive"),
+            (true, Version::Http11) => {}
+        }
+        Ok(head)
     }
 
     /// Ends HTTP on this connection: 101 with the `protocol` that is agreed on, or 2xx to CONNECT.
@@ -306,6 +327,33 @@ impl Responder {
             && decoder
                 .remaining()
                 .is_none_or(|left| left <= self.visitor.bounds.drain)
+    }
+}
+
+impl Start<'_> {
+    fn status(&self) -> u16 {
+        match self {
+            Self::Made { status, .. } => *status,
+            Self::Of(response) => response.status(),
+        }
+    }
+
+    /// The status line, and how the body is framed; lines that came as they would be written pass as they are.
+    fn write<'o, N>(self, framing: Framing, out: &'o mut Vec<u8>, next: N) -> HeadWriter<'o, N> {
+        let (line, length, reason) = match self {
+            Self::Made { reason, .. } => (None, None, reason),
+            Self::Of(response) => (response.line(), response.length_line(), response.reason()),
+        };
+        let mut head = match line {
+            Some(line) => HeadWriter::of_lines(out, line, next),
+            None => HeadWriter::status_line(out, self.status(), reason, next),
+        };
+        match (framing, length) {
+            // The body's length is always the one that was announced.
+            (Framing::Length(_), Some(line)) => head.lines(line),
+            _ => head.framing(framing),
+        }
+        head
     }
 }
 

@@ -78,6 +78,11 @@ impl<'o, N> HeadWriter<'o, N> {
         Ok(())
     }
 
+    /// Appends fields that were made before.
+    pub fn prepared(&mut self, fields: &Prepared) {
+        self.lines(&fields.lines);
+    }
+
     /// Ends the head.
     pub fn finish(self) -> N {
         self.out.extend_from_slice(b"\r\n");
@@ -109,6 +114,18 @@ impl<'o, N> HeadWriter<'o, N> {
         Self { out, next }
     }
 
+    /// A head that begins with lines that are good as they are.
+    pub(crate) fn of_lines(out: &'o mut Vec<u8>, lines: &[u8], next: N) -> Self {
+        out.reserve(USUAL_HEAD.max(lines.len()));
+        out.extend_from_slice(lines);
+        Self { out, next }
+    }
+
+    /// Lines that are good as they are.
+    pub(crate) fn lines(&mut self, lines: &[u8]) {
+        self.out.extend_from_slice(lines);
+    }
+
     /// A field that the caller may not set.
     pub(crate) fn own(&mut self, name: &[u8], value: &[u8]) {
         append(self.out, name, value);
@@ -124,6 +141,30 @@ impl<'o, N> HeadWriter<'o, N> {
             Framing::Chunked => self.own(b"Transfer-Encoding", b"chunked"),
             Framing::None | Framing::UntilClose => {}
         }
+    }
+}
+
+/// Fields that are checked and written once, for heads that are much alike.
+#[derive(Clone, Debug, Default)]
+pub struct Prepared {
+    lines: Vec<u8>,
+}
+
+impl Prepared {
+    /// Adds a field.
+    ///
+    /// # Errors
+    /// As [`HeadWriter::field`]; nothing is added then.
+    pub fn field(&mut self, name: &[u8], value: &[u8]) -> Result<(), WriteError> {
+        check_name(name)?;
+        check_value(value)?;
+        append(&mut self.lines, name, value);
+        Ok(())
+    }
+
+    /// Forgets all fields; the room they needed is kept.
+    pub fn clear(&mut self) {
+        self.lines.clear();
     }
 }
 

@@ -92,14 +92,15 @@ pub fn tune_link(stream: &Stream, tuning: &LinkTuning) -> io::Result<()> {
     Ok(())
 }
 
-/// Bounds what waits unsent in the kernel for each peer of a listener: accepted sockets have it from there, if it is set before the peer
-/// comes. Without a bound a peer that reads slowly is given megabytes at once, which keeps a thread from its other peers and fills memory
-/// that no limit of gt counts. A system that cannot do it goes on without.
-pub(crate) fn bound_unsent(listener: SockRef<'_>) {
+/// What accepted sockets are to have, set on their listener: they have it from there, if it is set before the peer comes, and no system call
+/// is made for each of them.
+///
+/// No delay for small writes. And a bound on what waits unsent in the kernel: without one a peer that reads slowly is given megabytes at once,
+/// which keeps a thread from its other peers and fills memory that no limit of gt counts. A system that cannot do it goes on without.
+pub(crate) fn prepare_accepted(listener: SockRef<'_>) {
+    let _ = listener.set_tcp_nodelay(true);
     #[cfg(target_os = "linux")]
     let _ = listener.set_tcp_notsent_lowat(UNSENT);
-    #[cfg(not(target_os = "linux"))]
-    let _ = listener;
 }
 
 /// Enough to keep a fast path busy between two turns of the event loop.
@@ -144,7 +145,7 @@ fn open(addr: SocketAddr, kind: Type) -> io::Result<Socket> {
     if kind == Type::STREAM {
         // Lets a restarted server listen while old connections linger. On UDP it would let anyone share the port.
         socket.set_reuse_address(true)?;
-        bound_unsent(SockRef::from(&socket));
+        prepare_accepted(SockRef::from(&socket));
     }
     socket.set_nonblocking(true)?;
     Ok(socket)

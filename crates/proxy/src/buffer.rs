@@ -4,11 +4,8 @@ use std::{
     cell::RefCell,
     io,
     ops::Range,
-    pin::Pin,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
 };
-
-use tokio::io::{AsyncRead, ReadBuf};
 
 use crate::conn::Conn;
 
@@ -19,6 +16,8 @@ pub(crate) struct Input {
     room: Vec<u8>,
     start: usize,
     end: usize,
+    /// Somebody has been told to wait until something is there.
+    waited_for: bool,
 }
 
 impl Input {
@@ -69,24 +68,24 @@ impl Input {
         ceiling: usize,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<usize>> {
-        // Who waits gives it back below: cheaper than to ask first whether there is anything.
+        // Who has read all that there was asks first: there is nothing yet, as a rule, and a buffer would be lent in vain. Who was woken reads.
+        if self.room.is_empty() && !std::mem::replace(&mut self.waited_for, true) {
+            ready!(conn.poll_readable(cx))?;
+        }
         self.lend(ceiling.min(BUFFER));
         if self.end == self.room.len() {
             self.make_room(ceiling);
         }
-        let mut buffer = ReadBuf::new(&mut self.room[self.end..]);
-        let read = match Pin::new(conn).poll_read(cx, &mut buffer) {
-            Poll::Ready(Ok(())) => Ok(buffer.filled().len()),
-            Poll::Ready(Err(error)) => Err(error),
-            Poll::Pending => {
-                self.rest();
-                return Poll::Pending;
+        let read = conn.poll_receive(cx, &mut self.room[self.end..]);
+        match &read {
+            Poll::Ready(Ok(n)) => {
+                self.end += n;
+                self.waited_for = false;
             }
-        };
-        if let Ok(n) = read {
-            self.end += n;
+            Poll::Ready(Err(_)) => {}
+            Poll::Pending => self.rest(),
         }
-        Poll::Ready(read)
+        read
     }
 
     fn lend(&mut self, least: usize) {

@@ -1,4 +1,5 @@
-//! Deadlines of connections, watched by one task per worker: setting one is a store, and nothing is armed per request.
+//! Deadlines of connections, watched by one task per worker: setting one is a store, and nothing is armed per request. One that was set holds from
+//! the next poll on.
 //!
 //! The watch looks every [`TICK`]: a deadline fires late by at most that, never early.
 
@@ -105,11 +106,8 @@ pub(crate) struct Deadline {
 impl Deadline {
     /// From now on `after` is left, or less if the bound is before; `None` for no limit but that.
     pub(crate) fn set(&self, after: Option<Duration>) {
-        let due = self.at(after).min(self.bound.get());
-        self.due.set(due);
-        if let Some(watched) = self.clock.watched.borrow_mut().get_mut(self.key) {
-            watched.due = due;
-        }
+        // The watch is told by the poll that finds that there is something to wait for.
+        self.due.set(self.at(after).min(self.bound.get()));
     }
 
     /// Whatever is set from now on, it is over after this; `None` takes the bound away.
@@ -135,13 +133,12 @@ impl Deadline {
         if self.due.get() <= self.clock.now.get() {
             return Poll::Ready(());
         }
-        if let Some(watched) = self.clock.watched.borrow_mut().get_mut(self.key)
-            && !watched
-                .waker
-                .as_ref()
-                .is_some_and(|waker| waker.will_wake(cx.waker()))
-        {
-            watched.waker = Some(cx.waker().clone());
+        if let Some(watched) = self.clock.watched.borrow_mut().get_mut(self.key) {
+            watched.due = self.due.get();
+            let known = watched.waker.as_ref();
+            if !known.is_some_and(|waker| waker.will_wake(cx.waker())) {
+                watched.waker = Some(cx.waker().clone());
+            }
         }
         Poll::Pending
     }

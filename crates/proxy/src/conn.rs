@@ -3,7 +3,7 @@
 use std::{
     io::{self, IoSlice},
     pin::Pin,
-    task::{Context, Poll},
+    task::{Context, Poll, Waker},
 };
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -39,6 +39,14 @@ impl Conn {
             Self::Socket(socket) => socket.needs_flush(),
             Self::H2(_) | Self::Piped(_) | Self::Relay(_) | Self::H2Server(_) => false,
             Self::H3(stream) => stream.needs_flush(),
+        }
+    }
+
+    /// Whether its end has to be said before it is dropped.
+    pub(crate) fn needs_shutdown(&self) -> bool {
+        match self {
+            Self::Socket(socket) => socket.needs_shutdown(),
+            _ => true,
         }
     }
 
@@ -87,6 +95,37 @@ impl Conn {
         }
     }
 
+    /// Waits until there is something to read, where that can be asked at no cost; else it is found out by reading.
+    pub(crate) fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Self::Socket(socket) if !socket.needs_shutdown() => socket.poll_readable(cx),
+            _ => Poll::Ready(Ok(())),
+        }
+    }
+
+    /// Reads into `buffer`; 0 bytes are the end.
+    pub(crate) fn poll_receive(
+        &mut self,
+        cx: &mut Context<'_>,
+        buffer: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        if let Self::Socket(socket) = self {
+            return socket.poll_receive(cx, buffer);
+        }
+        let mut buffer = ReadBuf::new(buffer);
+        let read = Pin::new(self).poll_read(cx, &mut buffer);
+        read.map_ok(|()| buffer.filled().len())
+    }
+
+    /// Whether nothing has come on a connection that waits: neither an end nor bytes that nobody asked for.
+    pub(crate) fn is_quiet(&mut self) -> bool {
+        if let Self::Socket(socket) = self {
+            return socket.is_quiet();
+        }
+        let mut cx = Context::from_waker(Waker::noop());
+        self.poll_receive(&mut cx, &mut [0]).is_pending()
+    }
+
     /// Ends it as a reset: what was sent may be incomplete, and the peer must know.
     pub(crate) fn abort(self) {
         match self {
@@ -125,7 +164,7 @@ impl AsyncWrite for Conn {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         match &mut *self {
-            Self::Socket(socket) => Pin::new(socket).poll_write(cx, bytes),
+            Self::Socket(socket) => socket.poll_send(cx, bytes),
             Self::H2(stream) => stream.poll_write(cx, bytes),
             Self::H3(stream) => stream.poll_write(cx, bytes),
             Self::Piped(stream) => stream.poll_write(bytes),

@@ -68,8 +68,9 @@ pub(crate) struct Exchange<'a> {
     pub(crate) visitor: Side<'a>,
     pub(crate) upstream: Side<'a>,
     pub(crate) head: &'a mut ResponseHead,
+    /// Until the answer's head is there.
     pub(crate) awaiting: Option<Awaiting<Responder>>,
-    pub(crate) limits: h1::Limits,
+    pub(crate) limits: &'a h1::Limits,
     /// `None` once it has become a tunnel.
     pub(crate) request: Option<Upward>,
     pub(crate) patience: Patience,
@@ -122,7 +123,7 @@ impl Exchange<'_> {
     pub(crate) async fn run(&mut self) -> Report {
         let mut running = Running {
             upload: Upload::Going,
-            answer: self.awaiting.take().map_or(Down::Lost(None), Down::Awaited),
+            answer: Down::Awaited,
             status: None,
             tunnel: false,
             heard: false,
@@ -153,7 +154,8 @@ enum Blocked {
 /// How far the answer is.
 #[derive(Debug)]
 enum Down {
-    Awaited(Awaiting<Responder>),
+    /// By what the exchange has for it.
+    Awaited,
     Body(Downward),
     Compressed(Box<Compressed>),
     Tunnel,
@@ -163,7 +165,7 @@ enum Down {
 
 impl Down {
     fn is_awaited(&self) -> bool {
-        matches!(self, Self::Awaited(_))
+        matches!(self, Self::Awaited)
     }
 }
 
@@ -290,7 +292,7 @@ impl Running<'_, '_> {
                 visitor, upstream, ..
             } = &mut *self.exchange;
             let step = match &mut self.answer {
-                Down::Awaited(_) => match self.parse_head() {
+                Down::Awaited => match self.parse_head() {
                     Ok(true) => continue,
                     // An interim answer may wait to be written.
                     Ok(false) if !self.exchange.visitor.output.is_empty() => Step::Write,
@@ -426,6 +428,7 @@ impl Running<'_, '_> {
             on_head,
             deadline,
             patience,
+            awaiting,
             ..
         } = &mut *self.exchange;
         if upstream.input.is_empty() {
@@ -437,17 +440,20 @@ impl Running<'_, '_> {
         let Some(response) = head.view(upstream.input.bytes()) else {
             return Ok(false);
         };
-        let Down::Awaited(awaiting) = std::mem::replace(&mut self.answer, Down::Lost(None)) else {
+        // Whatever is wrong with it from here on, nobody else is asked.
+        self.answer = Down::Lost(None);
+        let Some(asked) = awaiting.take() else {
             return Ok(false);
         };
         let out = visitor.output.buffer();
-        self.answer = match awaiting.answer(response) {
-            Ok(Answer::Interim(mut awaiting)) => {
-                if let Some(mut writer) = awaiting.payload().interim(response.status(), out) {
+        self.answer = match asked.answer(response) {
+            Ok(Answer::Interim(mut asked)) => {
+                if let Some(mut writer) = asked.payload().interim(response.status(), out) {
                     writer.copy(response.fields(), |_| true);
                     writer.finish();
                 }
-                Down::Awaited(awaiting)
+                *awaiting = Some(asked);
+                Down::Awaited
             }
             Ok(Answer::Final { body, payload }) => {
                 self.status = Some(response.status());
@@ -507,6 +513,7 @@ impl Running<'_, '_> {
             visitor,
             upstream,
             request,
+            awaiting,
             ..
         } = self.exchange;
         let request = request.take();
@@ -546,9 +553,9 @@ impl Running<'_, '_> {
                     report.next = Some(answer.to.finish(body));
                 }
             }
-            Down::Awaited(awaiting) => {
-                let responder = awaiting.abandon();
-                report.turn = Some(Turn { body, responder });
+            Down::Awaited => {
+                let responder = awaiting.take().map(Awaiting::abandon);
+                report.turn = responder.map(|responder| Turn { body, responder });
             }
             Down::Lost(responder) => {
                 report.turn = responder.map(|responder| Turn { body, responder });

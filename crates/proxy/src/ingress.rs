@@ -55,7 +55,11 @@ pub(crate) async fn visit(
     worker.metrics.proxy_visitors_total.add_one();
     worker.metrics.proxy_visitors_open.up();
     let _open = Open(&worker);
-    let local = stream.local_addr().unwrap_or(peer);
+    // Who listens on one address has been reached there; else the system has to say where.
+    let local = match door.address.ip().is_unspecified() {
+        true => stream.local_addr().unwrap_or(peer),
+        false => door.address,
+    };
     let mut about = About {
         peer,
         local,

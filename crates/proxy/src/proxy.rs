@@ -517,6 +517,7 @@ async fn accept(door: Door, socket: std::net::TcpListener, stop: Shutdown) {
         };
         match accepted {
             Ok((stream, peer)) => {
+                #[cfg(not(target_os = "linux"))]
                 let _ = net::tune_visitor(&stream);
                 tokio::task::spawn_local(ingress::visit(
                     Rc::clone(&worker),

@@ -3,7 +3,7 @@
 
 use std::{net::SocketAddr, rc::Rc, task::Poll, time::Duration};
 
-use h1::{Drained, RequestError};
+use h1::{Drained, Framing, RequestError};
 use net::tls::PeerCertificate;
 use route::{Scheme, Timeouts};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -14,7 +14,7 @@ use crate::{
     clock::{Deadline, Late},
     conn::Conn,
     log,
-    request::{self, Next},
+    request::{self, Introduction, Next},
     work::{Lent, Work},
     worker::Worker,
 };
@@ -109,7 +109,11 @@ pub(crate) async fn serve_stream(worker: &Rc<Worker>, conn: Conn, about: &About)
             Ok(()) => {
                 worker.metrics.proxy_requests_total.add_one();
                 connection.requests = 1;
-                match request::serve(worker, about, &mut connection, visitor, work).await {
+                // Of use to the second request only, which a stream does not have.
+                let introduction = &mut Introduction::default();
+                let served =
+                    request::serve(worker, about, &mut connection, introduction, visitor, work);
+                match served.await {
                     Next::Again(_) | Next::Gone => End::Gone,
                     Next::Drain(_) | Next::Close => End::Close,
                     Next::Abort => End::Abort,
@@ -153,6 +157,8 @@ enum End {
     Gone,
     /// Behind an answer that said so.
     Close,
+    /// Likewise, and the visitor has said that it sends nothing more.
+    Last,
     /// Within an answer: the visitor must not take what it has for all.
     Abort,
     /// With an answer to what was no request.
@@ -191,8 +197,10 @@ impl Connection {
 
     /// Serves requests for as long as one follows the other.
     async fn busy(&mut self, worker: &Rc<Worker>, about: &About, mut visitor: h1::Visitor) -> Busy {
+        let mut introduction = Introduction::default();
+        let mut in_a_row = 0u32;
         loop {
-            let next = {
+            let (last, next) = {
                 let mut lent = Lent::new();
                 let work = lent.work();
                 match self.read_head(worker, work).await {
@@ -223,7 +231,9 @@ impl Connection {
                 }
                 worker.metrics.proxy_requests_total.add_one();
                 self.requests += 1;
-                request::serve(worker, about, self, visitor, work).await
+                let last = is_last(work);
+                let next = request::serve(worker, about, self, &mut introduction, visitor, work);
+                (last, next.await)
             };
             self.deadline.bound(None);
             match next {
@@ -232,11 +242,16 @@ impl Connection {
                     Some(idle) => visitor = idle,
                     None => return Busy::Over(End::Close),
                 },
+                Next::Close if last && self.input.is_empty() => return Busy::Over(End::Last),
                 Next::Close => return Busy::Over(End::Close),
                 Next::Abort => return Busy::Over(End::Abort),
                 Next::Gone => return Busy::Over(End::Gone),
             }
             if !self.input.is_empty() {
+                in_a_row = in_a_row.wrapping_add(1);
+                if in_a_row.is_multiple_of(IN_A_ROW) {
+                    tokio::task::yield_now().await;
+                }
                 continue;
             }
             match self.wait(worker, BRIEF.min(self.keep_alive)).await {
@@ -311,16 +326,17 @@ impl Connection {
 
     async fn read_head(&mut self, worker: &Worker, work: &mut Work) -> Result<usize, Head> {
         let mut waited = false;
-        let limits = worker.local().heads.limits;
+        let local = worker.local();
+        let limits = &local.heads.limits;
         loop {
-            match work.request.parse(self.input.bytes(), &limits) {
+            match work.request.parse(self.input.bytes(), limits) {
                 Ok(Some(length)) => return Ok(length),
                 Ok(None) => {}
                 Err(error) => return Err(Head::Bad(error)),
             }
             if !waited {
                 waited = true;
-                self.deadline.set(Some(worker.local().heads.header));
+                self.deadline.set(Some(local.heads.header));
             }
             let Self {
                 conn,
@@ -362,12 +378,15 @@ impl Connection {
 
     async fn end(mut self, worker: &Worker, about: &About, end: End) {
         match end {
+            // Nothing is lost by closing at once: what was to come has come, and what was to be sent is the kernel's.
+            End::Gone if !self.conn.needs_shutdown() => {}
+            End::Last if !self.conn.needs_shutdown() && self.conn.is_quiet() => {}
             End::Gone => {
                 let shutdown = self.conn.shutdown();
                 let _ = tokio::time::timeout(LINGER, shutdown).await;
             }
             End::Abort => self.conn.abort(),
-            End::Close => Box::pin(self.linger()).await,
+            End::Close | End::Last => Box::pin(self.linger()).await,
             End::NoPreface => {
                 let mut lent = Lent::new();
                 let work = lent.work();
@@ -414,6 +433,14 @@ impl Connection {
     }
 }
 
+/// Whether the request says that no other follows (RFC 9112 §9.6), and has no body that could still be on its way.
+fn is_last(work: &Work) -> bool {
+    let request = work.request.view(&work.saved);
+    request.is_some_and(|request| {
+        !request.keep_alive() && matches!(request.framing(), Framing::None | Framing::Length(0))
+    })
+}
+
 /// Whether first bytes that are no request of HTTP/1 do not even try to be one: they begin as HTTP/2's preface does, or their first line
 /// has a third word that is no version of HTTP. RFC 9113 §3.4 wants such a connection to end as HTTP/2's do; to a request that is only wrong
 /// HTTP/1 has an answer.
@@ -438,6 +465,8 @@ const NO_PREFACE: [u8; 26] = [
 
 /// A request that comes within this after another finds everything as that one left it.
 const BRIEF: Duration = Duration::from_millis(100);
+/// Requests that were sent ahead, one behind the other, before others on this thread get their turn.
+const IN_A_ROW: u32 = 16;
 const LINGER: Duration = Duration::from_secs(2);
 /// What is read of a body after an early answer, for the connection's sake.
 const DRAIN_BYTES: usize = 64 << 10;

@@ -48,6 +48,8 @@ pub(crate) struct Local {
     rates: Vec<Option<RefCell<RateTable>>>,
     pub(crate) passwords: RefCell<AuthTable>,
     pub(crate) heads: Heads,
+    /// A route bounds the time of its exchanges.
+    pub(crate) timed: bool,
 }
 
 /// What holds before a route is known: the most that any route allows.
@@ -159,12 +161,15 @@ impl Local {
                     .map(|limit| RefCell::new(RateTable::new(limit.keys(), rand::random())))
             })
             .collect();
+        let timed = |route: &route::Route| route.timeouts.total.is_some();
+        let timed = timed(&site.relay.route) || site.routes.iter().any(timed);
         Self {
             upstreams,
             relay: Upstream::new(&site, usize::MAX, now).map(Rc::new),
             rates,
             passwords: RefCell::new(AuthTable::new(&rand::random())),
             heads: Heads::of(&site, relays),
+            timed,
             site,
         }
     }

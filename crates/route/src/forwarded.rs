@@ -157,6 +157,10 @@ impl Forwarding {
     /// A field of the request head with this name (in any case) is not copied: it is written here, or it would carry a claim of the visitor's.
     /// What a trusted proxy sent in fields that are not written here passes.
     pub fn replaces(&self, name: &[u8], visitor: &Visitor) -> bool {
+        // Few fields begin like one of them.
+        if !matches!(name.first(), Some(b'x' | b'X' | b'f' | b'F')) {
+            return false;
+        }
         let Some(n) = FIELDS
             .iter()
             .position(|field| field.as_bytes().eq_ignore_ascii_case(name))
@@ -182,33 +186,73 @@ impl Forwarding {
         mut field: impl FnMut(&'static str, &[u8]),
     ) {
         let trusted = visitor.via_trusted;
-        let mut put = |wanted: bool, name: &'static str, make: &dyn Fn(&mut Vec<u8>)| {
-            if wanted {
-                value.clear();
-                make(value);
-                field(name, value);
-            }
-        };
-        put(self.x_forwarded_for, "x-forwarded-for", &|out| {
-            continue_list(trusted, view.headers, "x-forwarded-for", out);
-            write_ip(plain_ip(view.peer.ip()), out);
-        });
-        put(self.x_forwarded_proto, "x-forwarded-proto", &|out| {
-            let sent = view.headers.nth("x-forwarded-proto", 0).filter(|_| trusted);
-            let known = sent.filter(|sent| [b"http".as_slice(), b"https"].contains(sent));
-            out.extend_from_slice(known.unwrap_or(view.scheme.as_str().as_bytes()));
-        });
-        put(self.x_forwarded_host, "x-forwarded-host", &|out| {
-            let sent = view.headers.nth("x-forwarded-host", 0).filter(|_| trusted);
-            out.extend_from_slice(sent.unwrap_or(view.authority));
-        });
-        put(self.x_real_ip, "x-real-ip", &|out| {
-            write_ip(visitor.addr.ip(), out);
-        });
-        put(self.forwarded, "forwarded", &|out| {
-            continue_list(trusted, view.headers, "forwarded", out);
-            forwarded_element(view, out);
-        });
+        if self.x_forwarded_for {
+            value.clear();
+            continue_list(trusted, view.headers, "x-forwarded-for", value);
+            write_ip(plain_ip(view.peer.ip()), value);
+            field("x-forwarded-for", value);
+        }
+        if self.x_forwarded_proto {
+            let sent = trusted.then(|| view.headers.nth("x-forwarded-proto", 0));
+            let known = sent
+                .flatten()
+                .filter(|sent| [b"http".as_slice(), b"https"].contains(sent));
+            let proto = known.unwrap_or(view.scheme.as_str().as_bytes());
+            field("x-forwarded-proto", proto);
+        }
+        self.write_host(view, visitor, &mut field);
+        if self.x_real_ip {
+            value.clear();
+            write_ip(visitor.addr.ip(), value);
+            field("x-real-ip", value);
+        }
+        self.write_forwarded(view, visitor, value, &mut field);
+    }
+
+    /// As [`write`](Self::write), those alone that say what was asked for. The others are the same for all requests of a connection, unless its peer is
+    /// trusted and says with each who the visitor is.
+    pub fn write_of_request(
+        &self,
+        view: &VisitorView<'_>,
+        visitor: &Visitor,
+        value: &mut Vec<u8>,
+        mut field: impl FnMut(&'static str, &[u8]),
+    ) {
+        self.write_host(view, visitor, &mut field);
+        self.write_forwarded(view, visitor, value, &mut field);
+    }
+
+    /// Whether a field of this name is one of [`write_of_request`](Self::write_of_request).
+    #[must_use]
+    pub fn is_of_request(name: &str) -> bool {
+        matches!(name, "x-forwarded-host" | "forwarded")
+    }
+
+    fn write_host(
+        &self,
+        view: &VisitorView<'_>,
+        visitor: &Visitor,
+        field: &mut impl FnMut(&'static str, &[u8]),
+    ) {
+        if self.x_forwarded_host {
+            let sent = (visitor.via_trusted).then(|| view.headers.nth("x-forwarded-host", 0));
+            field("x-forwarded-host", sent.flatten().unwrap_or(view.authority));
+        }
+    }
+
+    fn write_forwarded(
+        &self,
+        view: &VisitorView<'_>,
+        visitor: &Visitor,
+        value: &mut Vec<u8>,
+        field: &mut impl FnMut(&'static str, &[u8]),
+    ) {
+        if self.forwarded {
+            value.clear();
+            continue_list(visitor.via_trusted, view.headers, "forwarded", value);
+            forwarded_element(view, value);
+            field("forwarded", value);
+        }
     }
 }
 

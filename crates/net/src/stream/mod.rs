@@ -14,6 +14,7 @@
 //! What the bytes mean is left to the layers above.
 
 mod detach;
+mod direct;
 mod io_impl;
 
 use std::fmt;
@@ -83,9 +84,7 @@ impl Stream {
     /// `WouldBlock` if nothing was taken; else as a write.
     pub fn try_write(&mut self, buf: &[u8]) -> io::Result<usize> {
         match &mut self.kind {
-            Kind::Tcp(tcp) => try_send(tcp, buf.len(), |socket| {
-                socket.send_with_flags(buf, NO_SIGNAL)
-            }),
+            Kind::Tcp(tcp) => direct::try_send(tcp, buf),
             Kind::Unix(unix) => try_send(unix, buf.len(), |socket| {
                 socket.send_with_flags(buf, NO_SIGNAL)
             }),
@@ -133,6 +132,11 @@ impl Stream {
             Kind::Tls(tls) => tls.needs_flush(),
             Kind::Ws(ws) => ws.needs_flush(),
         }
+    }
+
+    /// Whether its end has to be said before it is dropped. A socket that nothing lies over says it by being closed.
+    pub fn needs_shutdown(&self) -> bool {
+        !matches!(self.kind, Kind::Tcp(_) | Kind::Unix(_))
     }
 
     /// Drops the connection at once: what is unsent is lost and a TCP peer sees a reset.

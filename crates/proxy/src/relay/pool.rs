@@ -3,12 +3,7 @@
 use std::{cell::RefCell, collections::HashMap, rc::Rc, sync::Arc, time::Duration};
 
 use super::{RelayService, Tag};
-use crate::{
-    conn::Conn,
-    h2_server,
-    site::KeepAlive,
-    upstream::{Lease, is_quiet},
-};
+use crate::{conn::Conn, h2_server, site::KeepAlive, upstream::Lease};
 
 /// Streams by the service that they lead to.
 #[derive(Debug, Default)]
@@ -56,7 +51,7 @@ impl Pool {
         let mut pool = self.idle.borrow_mut();
         let idle = pool.get_mut(&tag)?;
         while let Some(mut waiting) = idle.pop() {
-            if now.saturating_sub(waiting.since) < IDLE && is_quiet(&mut waiting.conn) {
+            if now.saturating_sub(waiting.since) < IDLE && waiting.conn.is_quiet() {
                 return Some(Lease {
                     conn: waiting.conn,
                     requests: waiting.requests,
@@ -99,7 +94,7 @@ impl Pool {
             idle.retain_mut(|waiting| {
                 now.saturating_sub(waiting.since) < IDLE
                     && waiting.service.tag() == *tag
-                    && is_quiet(&mut waiting.conn)
+                    && waiting.conn.is_quiet()
             });
             !idle.is_empty()
         });

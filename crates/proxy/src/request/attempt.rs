@@ -143,7 +143,7 @@ impl Forward<'_> {
             },
             head: response,
             awaiting: Some(sent.awaiting),
-            limits: self.context.local.heads.limits,
+            limits: &self.context.local.heads.limits,
             request: Some(Flow::new(body, sent.body)),
             patience: Patience {
                 response: self.route.timeouts.response,
@@ -167,18 +167,58 @@ impl Forward<'_> {
             };
             return Done::Unanswered(Box::new(turn), why);
         }
-        let over = self.conclude(
-            connection,
-            work,
-            picked.server,
-            lease,
-            &mut report,
+        let told = Told {
+            status: report.status.unwrap_or_default(),
+            sent: report.sent,
+            received: report.received,
             head_after,
-        );
-        Done::Over(over.await)
+            phase: Phase::Data,
+            server: self.server_name(picked.server),
+            ..Told::default()
+        };
+        if report.end.is_ok() && !report.tunnel {
+            return Done::Over(self.settle(work, picked.server, lease, &mut report, &told));
+        }
+        let over = self.conclude(connection, work, picked.server, lease, &mut report, told);
+        Done::Over(Box::pin(over).await)
     }
 
-    /// Health, the server's connection, counters and log; and an answer, if none was passed on and one can be.
+    /// An exchange that ended well: health, the server's connection, counters and log.
+    fn settle(
+        &self,
+        work: &Work,
+        server: ServerIndex,
+        lease: Lease,
+        report: &mut Report,
+        told: &Told<'_>,
+    ) -> Next {
+        let worker = self.context.worker;
+        let now = worker.clock.coarse();
+        self.report(server, report, EndedBy::Nobody, now);
+        if report.reusable {
+            self.keep(server, lease, now);
+        }
+        worker.metrics.count_answer(told.status);
+        self.context.note(work, told);
+        match report.next.take() {
+            Some(h1::Next::Idle(visitor)) => Next::Again(visitor),
+            Some(h1::Next::Drain(rest)) => Next::Drain(Box::new(rest)),
+            _ => Next::Close,
+        }
+    }
+
+    /// Says how the server did.
+    fn report(&self, server: ServerIndex, report: &Report, ended_by: EndedBy, now: Duration) {
+        let health = match (report.status, report.end) {
+            (Some(500..), _) => Health::ServerError,
+            (Some(_), Ok(())) => Health::Good,
+            (_, Err(_)) if ended_by == EndedBy::Upstream => Health::ServerError,
+            _ => return,
+        };
+        self.upstream.report(server, health, now);
+    }
+
+    /// The same for one that became a tunnel, which runs now, or failed; and an answer, if none was passed on and one can be.
     async fn conclude(
         &self,
         connection: &mut Connection,
@@ -186,47 +226,21 @@ impl Forward<'_> {
         server: ServerIndex,
         lease: Lease,
         report: &mut Report,
-        head_after: Option<Duration>,
+        mut told: Told<'_>,
     ) -> Next {
         let worker = self.context.worker;
         let now = worker.clock.coarse();
-        let (ended_by, phase) = blame(report);
-        let health = match (report.status, report.end) {
-            (Some(500..), _) => Some(Health::ServerError),
-            (Some(_), Ok(())) => Some(Health::Good),
-            (_, Err(_)) if ended_by == EndedBy::Upstream => Some(Health::ServerError),
-            _ => None,
-        };
-        if let Some(health) = health {
-            self.upstream.report(server, health, now);
-        }
+        (told.ended_by, told.phase) = blame(report);
+        self.report(server, report, told.ended_by, now);
         let reason = lease.conn.refusal();
-        let mut told = Told {
-            status: report.status.unwrap_or_default(),
-            sent: report.sent,
-            received: report.received,
-            head_after,
-            ended_by,
-            phase,
-            server: self.server_name(server),
-        };
-        if report.tunnel && report.end.is_ok() {
+        let Err(failed) = report.end else {
             return self.tunnel(connection, work, lease, told).await;
-        }
+        };
         if report.reusable {
             self.keep(server, lease, now);
-        } else if report.end.is_err() {
+        } else {
             lease.conn.abort();
         }
-        let Err(failed) = report.end else {
-            worker.metrics.count_answer(told.status);
-            self.context.note(work, &told);
-            return match report.next.take() {
-                Some(h1::Next::Idle(visitor)) => Next::Again(visitor),
-                Some(h1::Next::Drain(rest)) => Next::Drain(Box::new(rest)),
-                _ => Next::Close,
-            };
-        };
         self.count_failure(failed);
         let turn = report
             .turn

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use h1::Request;
-use route::{AuthDecision, RateDecision, Route, Scratch};
+use route::{AuthDecision, PasswordCheck, RateDecision, Route, Scratch};
 
 use super::{
     Context, FieldView, Refusal,
@@ -30,7 +30,10 @@ pub(super) async fn decide<'a>(
         Ok(found) => found,
         Err(bad) => return Err(Refusal::new(400, bad.to_string())),
     };
-    let (route, by) = relayed::find(context, &request, found).await?;
+    let (route, by) = match relayed::unasked(context, found) {
+        Some(route) => (route, By::Action),
+        None => relayed::find(context, &request, found).await?,
+    };
     context.route = Some(route);
     if let By::Service(relayed) = &by
         && !relayed.service.admits(context.visitor.addr.ip())
@@ -44,7 +47,15 @@ pub(super) async fn decide<'a>(
     {
         let _ = context.service.set(Arc::clone(rules));
     }
-    match check(context, route, request).await {
+    let admitted = match check(context, route, request) {
+        Ok(Admitted::At(user)) => Ok(user),
+        Ok(Admitted::If(user, password)) => {
+            let checking = check_password(context.worker, context.local, password);
+            Box::pin(checking).await.map(|()| Some(user))
+        }
+        Err(refusal) => Err(refusal),
+    };
+    match admitted {
         Ok(user) => context.user = user,
         Err(refusal) => {
             context.worker.metrics.proxy_denied_total.add_one();
@@ -64,12 +75,20 @@ pub(super) async fn decide<'a>(
     Ok((route, by))
 }
 
-/// The route's own rules about who may pass, and the service's; the user's name, where one of them asks for it.
-async fn check<'a>(
+/// Who may pass.
+enum Admitted<'a> {
+    /// At once, under this name where one is asked for.
+    At(Option<&'a str>),
+    /// If the password is right.
+    If(&'a str, PasswordCheck),
+}
+
+/// The route's own rules about who may pass, and the service's.
+fn check<'a>(
     context: &Context<'a>,
     route: &'a Route,
     request: Request<'_>,
-) -> Result<Option<&'a str>, Refusal<'static>> {
+) -> Result<Admitted<'a>, Refusal<'static>> {
     let Context { worker, local, .. } = context;
     let visitor = context.visitor.addr.ip();
     let access = &route.access;
@@ -86,17 +105,14 @@ async fn check<'a>(
         }
     }
     let Some(auth) = context.auth() else {
-        return Ok(None);
+        return Ok(Admitted::At(None));
     };
     let now = worker.clock.coarse();
     let decision = auth.check(&local.passwords.borrow(), now, &fields);
     match decision {
-        AuthDecision::Allowed { user } => Ok(Some(user)),
+        AuthDecision::Allowed { user } => Ok(Admitted::At(Some(user))),
         AuthDecision::Refused => Err(unknown_user()),
-        AuthDecision::Check { user, check } => {
-            Box::pin(check_password(worker, local, check)).await?;
-            Ok(Some(user))
-        }
+        AuthDecision::Check { user, check } => Ok(Admitted::If(user, check)),
     }
 }
 
@@ -104,7 +120,7 @@ async fn check<'a>(
 async fn check_password(
     worker: &Worker,
     local: &Local,
-    check: route::PasswordCheck,
+    check: PasswordCheck,
 ) -> Result<(), Refusal<'static>> {
     match worker.aside.passwords.try_run(move || check.run()).await {
         Ok(Some(good)) => {

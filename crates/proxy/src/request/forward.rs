@@ -14,7 +14,7 @@ use super::{
 use crate::{
     answer::Turn,
     log::Phase,
-    upstream::{Admitted, Lease, NoConnection, Picked, Upstream},
+    upstream::{Admitted, Lease, NoConnection, Picked, Queued, Upstream},
     visitor::Connection,
     work::Work,
 };
@@ -43,7 +43,12 @@ impl Forward<'_> {
         work: &mut Work,
     ) -> Next {
         let worker = self.context.worker;
-        let Some(_admitted) = self.enter().await else {
+        let admitted = match self.upstream.try_enter(worker.clock.coarse()) {
+            Ok(admitted) => Some(admitted),
+            Err(None) => None,
+            Err(Some(queued)) => Box::pin(self.queue(*queued)).await,
+        };
+        let Some(_admitted) = admitted else {
             worker.metrics.proxy_unavailable_total.add_one();
             let text = "The service has as many requests as it can take. Try again soon.";
             let refusal = match self.context.is_too_late() {
@@ -79,7 +84,11 @@ impl Forward<'_> {
             };
             let server = picked.server;
             let now = worker.clock.coarse();
-            let lease = match self.lease(&picked, work, shares, now).await {
+            let lease = match self.at_hand(server, shares, now) {
+                Some(lease) => Ok(lease),
+                None => Box::pin(self.open(&picked, work, shares)).await,
+            };
+            let lease = match lease {
                 Ok(lease) => lease,
                 Err(error) => {
                     self.upstream.report(server, Health::Unreachable, now);
@@ -132,17 +141,11 @@ impl Forward<'_> {
         }
     }
 
-    /// A place among the requests under way; `None` if there is none, or not in time.
-    async fn enter(&self) -> Option<Admitted> {
-        match self.upstream.try_enter(self.context.worker.clock.coarse()) {
-            Ok(admitted) => Some(admitted),
-            Err(Some(queued)) => {
-                let patience = self.context.within_total(Duration::MAX);
-                let waiting = tokio::time::timeout(patience, queued.wait());
-                Box::pin(waiting).await.ok().flatten()
-            }
-            Err(None) => None,
-        }
+    /// Waits for a place among the requests under way; `None` if there is none in time.
+    async fn queue(&self, queued: Queued) -> Option<Admitted> {
+        let patience = self.context.within_total(Duration::MAX);
+        let waiting = tokio::time::timeout(patience, queued.wait());
+        waiting.await.ok().flatten()
     }
 
     fn pick(&self, work: &Work, tried: Tried) -> Option<Picked> {
@@ -181,26 +184,42 @@ impl Forward<'_> {
         }
     }
 
-    /// A connection of its own, or a place on one that others share.
-    async fn lease(
+    /// A connection that is there already, or a place on one that others share.
+    fn at_hand(
+        &self,
+        server: ServerIndex,
+        shares: Option<Sharing>,
+        now: Duration,
+    ) -> Option<Lease> {
+        let Some(Sharing { head_only }) = self.may_share(server, shares) else {
+            return self.waiting(server, now);
+        };
+        if let Some(lease) = self.upstream.shared_connection(server, head_only) {
+            return Some(lease);
+        }
+        let lease = self.waiting(server, now)?;
+        self.share(server, lease, shares).ok()
+    }
+
+    /// A new connection, or a place on it.
+    async fn open(
         &self,
         picked: &Picked,
         work: &Work,
         shares: Option<Sharing>,
-        now: Duration,
     ) -> Result<Lease, NoConnection> {
-        let server = picked.server;
-        // A connection that has told its server of a visitor carries nobody else's requests.
-        let shares = shares.filter(|_| self.upstream.server(server).send_proxy.is_none());
-        if let Some(Sharing { head_only }) = shares
-            && let Some(lease) = self.upstream.shared_connection(server, head_only)
-        {
-            return Ok(lease);
-        }
-        let lease = match self.waiting(server, now) {
-            Some(lease) => lease,
-            None => Box::pin(self.connect(picked, work)).await?,
-        };
+        let lease = self.connect(picked, work).await?;
+        self.share(picked.server, lease, shares)
+    }
+
+    /// Makes a connection one that others share, if they may.
+    fn share(
+        &self,
+        server: ServerIndex,
+        lease: Lease,
+        shares: Option<Sharing>,
+    ) -> Result<Lease, NoConnection> {
+        let shares = self.may_share(server, shares);
         let Some(Sharing { head_only }) = shares.filter(|_| !lease.conn.is_http2()) else {
             return Ok(lease);
         };
@@ -208,6 +227,11 @@ impl Forward<'_> {
         let clock = &self.context.worker.clock;
         let shared = self.upstream.share(server, lease, head_only, limits, clock);
         shared.ok_or_else(|| NoConnection::Failed(std::io::ErrorKind::InvalidInput.into()))
+    }
+
+    /// A connection that has told its server of a visitor carries nobody else's requests.
+    fn may_share(&self, server: ServerIndex, shares: Option<Sharing>) -> Option<Sharing> {
+        shares.filter(|_| self.upstream.server(server).send_proxy.is_none())
     }
 
     /// A connection that waited and is still there.

@@ -67,13 +67,29 @@ impl<'h> Outgoing<'h> {
             authority: request.authority(),
             headers: &fields,
         };
-        forwarding.write(&came, &context.visitor, value, |name, value| {
+        let put = |writer: &mut HeadWriter<'_, _>, name: &str, value: &[u8]| {
             let edited = edited && edits.removes(name.as_bytes())
                 || wishes.is_some_and(|wishes| wishes.removes(name.as_bytes()));
             if !edited {
-                add(&mut writer, name.as_bytes(), value);
+                add(writer, name.as_bytes(), value);
             }
-        });
+        };
+        let visitor = &context.visitor;
+        match context.introduction {
+            Some([before, behind]) if !edited && wishes.is_none() && !visitor.via_trusted => {
+                writer.prepared(before);
+                let mut behind = Some(behind);
+                forwarding.write_of_request(&came, visitor, value, |name, value| {
+                    put(&mut writer, name, value);
+                    if let Some(behind) = behind.take() {
+                        writer.prepared(behind);
+                    }
+                });
+            }
+            _ => forwarding.write(&came, visitor, value, |name, value| {
+                put(&mut writer, name, value);
+            }),
+        }
         self.write_own(&mut writer);
         // What the service wishes, where the route says nothing else.
         let wishes = wishes.into_iter().flat_map(HeaderEdits::writes);
@@ -237,7 +253,7 @@ impl Incoming<'_> {
             add(&mut writer, b"Via", received);
         }
         // What a server says of itself is not overruled.
-        if answer.fields().values(b"alt-svc").next().is_none() {
+        if context.about.http3.is_some() && answer.fields().values(b"alt-svc").next().is_none() {
             context.add_alt_svc(&mut writer, value);
         }
         if !self.picked.sticky {

@@ -16,10 +16,12 @@ mod note;
 mod own;
 mod relayed;
 
-use std::{cell::OnceCell, rc::Rc, sync::Arc, time::Duration};
+use std::{cell::OnceCell, net::SocketAddr, rc::Rc, sync::Arc, time::Duration};
 
-use h1::{Fields, Request};
-use route::{Action, BasicAuth, RequestView, Route, Values, Visitor, VisitorView};
+use h1::{Fields, Prepared, Request};
+use route::{
+    Action, BasicAuth, Forwarding, NoHeaders, RequestView, Route, Values, Visitor, VisitorView,
+};
 
 use crate::{
     answer::Turn,
@@ -55,7 +57,7 @@ pub(crate) struct Context<'a> {
     /// The site that the request began with.
     pub(crate) local: &'a Local,
     pub(crate) about: &'a About,
-    /// When its head was complete, on the worker's clock.
+    /// When its head was complete, on the worker's clock; only to a tick where neither a log nor a limit needs it.
     pub(crate) began: Duration,
     /// Who sent it, past trusted proxies.
     pub(crate) visitor: Visitor,
@@ -65,6 +67,8 @@ pub(crate) struct Context<'a> {
     pub(crate) http2: bool,
     /// Whose password was right, where the route or the service asks for one.
     pub(crate) user: Option<&'a str>,
+    /// What servers are told of the visitor, where it was written down.
+    introduction: Option<&'a [Prepared; 2]>,
     /// Of the relayed service, once it is found and if it has some.
     service: &'a OnceCell<Arc<ServiceRules>>,
 }
@@ -116,6 +120,48 @@ impl<'a> Context<'a> {
     }
 }
 
+/// What servers are told of a visitor alike with each of its requests, for a connection that carries several.
+#[derive(Debug, Default)]
+pub(crate) struct Introduction {
+    /// By whose rules it was written.
+    of: Option<Rc<Local>>,
+    /// What stands before and behind the first field that says what was asked for.
+    fields: [Prepared; 2],
+}
+
+impl Introduction {
+    /// The fields, which hold for a peer that is not trusted.
+    fn fields(&mut self, local: &Rc<Local>, about: &About, value: &mut Vec<u8>) -> &[Prepared; 2] {
+        if !self.of.as_ref().is_some_and(|of| Rc::ptr_eq(of, local)) {
+            self.of = Some(Rc::clone(local));
+            self.write(&local.site.forwarding, about, value);
+        }
+        &self.fields
+    }
+
+    fn write(&mut self, forwarding: &Forwarding, about: &About, value: &mut Vec<u8>) {
+        let view = VisitorView {
+            peer: about.peer,
+            scheme: about.scheme,
+            authority: b"",
+            headers: &NoHeaders,
+        };
+        let visitor = Visitor {
+            addr: SocketAddr::new(about.peer.ip().to_canonical(), about.peer.port()),
+            via_trusted: false,
+        };
+        self.fields.iter_mut().for_each(Prepared::clear);
+        let mut at = 0;
+        forwarding.write(&view, &visitor, value, |name, value| {
+            if Forwarding::is_of_request(name) {
+                at = 1;
+            } else if let Err(error) = self.fields[at].field(name.as_bytes(), value) {
+                tracing::debug!(%error, "a field is left out");
+            }
+        });
+    }
+}
+
 /// The fields of a head, for `route`.
 pub(crate) struct FieldView<'b>(pub(crate) Fields<'b>);
 
@@ -147,6 +193,7 @@ pub(crate) async fn serve(
     worker: &Rc<Worker>,
     about: &About,
     connection: &mut Connection,
+    introduction: &mut Introduction,
     visitor: h1::Visitor,
     work: &mut Work,
 ) -> Next {
@@ -155,6 +202,7 @@ pub(crate) async fn serve(
         request: head,
         saved,
         scratch,
+        value,
         ..
     } = work;
     let Some(request) = head.view(saved) else {
@@ -162,12 +210,18 @@ pub(crate) async fn serve(
     };
     let (body, responder) = visitor.begin(request);
     let mut turn = Turn { body, responder };
+    // The first of a connection is perhaps its last.
+    let again = connection.requests > 1;
+    let introduction = again.then(|| introduction.fields(&local, about, value));
     let service = OnceCell::new();
     let mut context = Context {
         worker,
         local: &local,
         about,
-        began: worker.clock.precise(),
+        began: match local.timed || worker.lines.is_some() {
+            true => worker.clock.precise(),
+            false => worker.clock.coarse(),
+        },
         visitor: local.site.forwarding.visitor(&VisitorView {
             peer: about.peer,
             scheme: about.scheme,
@@ -177,6 +231,7 @@ pub(crate) async fn serve(
         route: None,
         http2: matches!(connection.conn, Conn::H2(_)),
         user: None,
+        introduction,
         service: &service,
     };
     let decided = decide::decide(&mut context, request, &mut turn, scratch).await;
@@ -199,51 +254,43 @@ async fn act(
     turn: Turn,
     work: &mut Work,
 ) -> Next {
-    match by {
-        By::Action => {}
-        By::Page(page) => return context.page(connection, work, turn, &page).await,
-        By::Service(relayed) => {
-            let Some(upstream) = &context.local.relay else {
-                return Next::Abort;
-            };
-            let forward = forward::Forward {
-                context,
-                route,
-                to: &context.local.site.relay.to,
-                upstream,
-                relayed: Some(relayed),
-            };
-            return forward.run(connection, turn, work).await;
-        }
-    }
-    match &route.action {
-        Action::Upstream(to) => match context.local.upstream(to.upstream) {
-            Some(upstream) => {
-                let upstream = Rc::clone(upstream);
-                let forward = forward::Forward {
-                    context,
-                    route,
-                    to,
-                    upstream: &upstream,
-                    relayed: None,
-                };
-                forward.run(connection, turn, work).await
-            }
+    let Context { local, .. } = *context;
+    let (to, upstream, relayed) = match (by, &route.action) {
+        (By::Page(page), _) => return context.page(connection, work, turn, &page).await,
+        (By::Service(relayed), _) => match &local.relay {
+            Some(upstream) => (&local.site.relay.to, upstream, Some(relayed)),
+            None => return Next::Abort,
+        },
+        (By::Action, Action::Upstream(to)) => match local.upstream(to.upstream) {
+            Some(upstream) => (to, upstream, None),
             None => {
                 let refusal = Refusal::new(502, "The upstream of this route does not exist.");
-                context.refuse(connection, work, turn, refusal).await
+                return context.refuse(connection, work, turn, refusal).await;
             }
         },
-        Action::Respond(respond) => context.respond(connection, work, turn, respond).await,
-        Action::Redirect(redirect) => context.redirect(connection, work, turn, redirect).await,
-        Action::Files(files) => {
-            Box::pin(crate::files::serve(context, connection, work, turn, files)).await
+        (By::Action, Action::Respond(respond)) => {
+            return context.respond(connection, work, turn, respond).await;
         }
-        Action::Service(_) => {
+        (By::Action, Action::Redirect(redirect)) => {
+            return context.redirect(connection, work, turn, redirect).await;
+        }
+        (By::Action, Action::Files(files)) => {
+            let serving = crate::files::serve(context, connection, work, turn, files);
+            return Box::pin(serving).await;
+        }
+        (By::Action, Action::Service(_)) => {
             let refusal = relayed::away();
-            context.refuse(connection, work, turn, refusal).await
+            return context.refuse(connection, work, turn, refusal).await;
         }
-    }
+    };
+    let forward = forward::Forward {
+        context,
+        route,
+        to,
+        upstream,
+        relayed,
+    };
+    forward.run(connection, turn, work).await
 }
 
 /// For answers before a route is known.

@@ -28,6 +28,12 @@ pub(super) struct Relayed {
     pub(super) tag: Tag,
 }
 
+/// The route that fits best, where its own action answers and nobody has to be asked.
+pub(super) fn unasked<'a>(context: &Context<'a>, found: Option<&'a Route>) -> Option<&'a Route> {
+    let of_proxy = context.about.entry == Entry::Proxy;
+    found.filter(|route| of_proxy && !matches!(route.action, Action::Service(_)))
+}
+
 /// Who answers: `found` is the route that fits best.
 pub(super) async fn find<'a>(
     context: &Context<'a>,

@@ -5,9 +5,7 @@ use std::{
     collections::HashMap,
     io,
     net::SocketAddr,
-    pin::Pin,
     rc::Rc,
-    task::{Context, Waker},
     time::Duration,
 };
 
@@ -15,10 +13,7 @@ use route::{
     Admission, Balancer, Breaker, Change, Health, Outcome, PickRequest, Report, RetryBudget,
     ServerIndex, Ticket,
 };
-use tokio::{
-    io::{AsyncRead, ReadBuf},
-    sync::oneshot,
-};
+use tokio::sync::oneshot;
 
 use crate::{
     clock::Clock,
@@ -178,7 +173,10 @@ impl Upstream {
     }
 
     /// A place among the requests under way, if there is one now.
-    pub(crate) fn try_enter(self: &Rc<Self>, now: Duration) -> Result<Admitted, Option<Queued>> {
+    pub(crate) fn try_enter(
+        self: &Rc<Self>,
+        now: Duration,
+    ) -> Result<Admitted, Option<Box<Queued>>> {
         self.retry.borrow_mut().request(now);
         let admission = self.breaker.borrow_mut().enter(now);
         match admission {
@@ -187,12 +185,12 @@ impl Upstream {
             Admission::Wait(ticket, until) => {
                 let (tell, told) = oneshot::channel();
                 self.waiting.borrow_mut().insert(ticket, tell);
-                Err(Some(Queued {
+                Err(Some(Box::new(Queued {
                     upstream: Rc::clone(self),
                     ticket: Some(ticket),
                     told,
                     patience: until.saturating_sub(now),
-                }))
+                })))
             }
         }
     }
@@ -271,7 +269,7 @@ impl Upstream {
         }
         let mut idle = known.idle.borrow_mut();
         while let Some(mut waiting) = idle.pop() {
-            if now.saturating_sub(waiting.since) < keep.idle && is_quiet(&mut waiting.conn) {
+            if now.saturating_sub(waiting.since) < keep.idle && waiting.conn.is_quiet() {
                 return Some(Lease {
                     conn: waiting.conn,
                     requests: waiting.requests,
@@ -341,7 +339,7 @@ impl Upstream {
         for server in &self.servers {
             server.pipes.borrow_mut().retain(Pipe::is_open);
             server.idle.borrow_mut().retain_mut(|waiting| {
-                now.saturating_sub(waiting.since) < keep.idle && is_quiet(&mut waiting.conn)
+                now.saturating_sub(waiting.since) < keep.idle && waiting.conn.is_quiet()
             });
             server.http2.sweep(keep, now);
         }
@@ -405,13 +403,4 @@ impl Drop for Picked {
             );
         }
     }
-}
-
-/// Whether nothing has come on a connection that waits: neither an end nor bytes that nobody asked for. Costs a system call only if the event
-/// queue has reported something.
-pub(crate) fn is_quiet(conn: &mut Conn) -> bool {
-    let mut byte = [0];
-    let mut buffer = ReadBuf::new(&mut byte);
-    let mut cx = Context::from_waker(Waker::noop());
-    Pin::new(conn).poll_read(&mut cx, &mut buffer).is_pending()
 }

@@ -246,13 +246,15 @@ impl Routes {
     }
 
     fn best(&self, request: &RequestView<'_>, path: &[u8]) -> Option<usize> {
-        let mut buffer = [0; MAX_HOST];
-        let host = lower_host(request.host, &mut buffer);
         let fits = |list: &[u32]| {
             let mut list = list.iter().map(|n| *n as usize);
             list.find(|n| fits(&self.matches[*n], request, path))
         };
-        if let Some(host) = host {
+        if self.exact.is_empty() && self.wildcard.is_empty() {
+            return fits(&self.any);
+        }
+        let mut buffer = [0; MAX_HOST];
+        if let Some(host) = lower_host(request.host, &mut buffer) {
             if let Some(n) = self.exact.get(host).and_then(|list| fits(list)) {
                 return Some(n);
             }

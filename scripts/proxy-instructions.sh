@@ -1,0 +1,68 @@
+#!/bin/bash
+# How many instructions gt's reverse proxy takes in user space per request, and where: callgrind over wrk's load with nginx behind.
+#
+#   scripts/proxy-instructions.sh GT [keep|closing] [ROWS]
+#
+# GT is a program with debug symbols (cargo build --release). Takes about 15 s, needs valgrind, wrk, nginx and curl, and the ports 9560 and 9561.
+set -euo pipefail
+gt=$(realpath "$1") kind=${2:-keep} rows=${3:-40}
+dir=$(mktemp -d)
+pids=()
+end() {
+    kill "${pids[@]}" 2>/dev/null || true
+    wait 2>/dev/null || true
+    rm -rf "$dir"
+}
+trap end EXIT
+
+mkdir "$dir"/{b,p,f,u,s}
+cat >"$dir/nginx.conf" <<EOF
+daemon off; master_process off; worker_processes 1; pid $dir/pid; error_log $dir/e.log crit;
+events { worker_connections 16384; }
+http { access_log off; keepalive_requests 1000000000; keepalive_timeout 1h; default_type text/plain; client_body_temp_path $dir/b;
+  proxy_temp_path $dir/p; fastcgi_temp_path $dir/f; uwsgi_temp_path $dir/u; scgi_temp_path $dir/s;
+  server { listen 127.0.0.1:9560 backlog=4096; location / { return 200 "hello world\n"; } } }
+EOF
+cat >"$dir/gt.yml" <<EOF
+version: 1.0
+type: proxy
+options: { workers: 1, logLevel: error }
+proxy:
+  listeners: [{ addr: "127.0.0.1:9561" }]
+  xForwardedProto: false
+  xForwardedHost: false
+  upstreams: { app: { servers: [{ addr: "127.0.0.1:9560" }], keepAlive: { connections: 1024 } } }
+  routes: [{ to: app }]
+EOF
+nginx -e "$dir/e.log" -p "$dir" -c "$dir/nginx.conf" &
+pids+=($!)
+valgrind --tool=callgrind --instr-atstart=no --dump-instr=no --callgrind-out-file="$dir/out" \
+    "$gt" proxy --no-supervisor -c "$dir/gt.yml" >"$dir/gt.log" 2>&1 &
+valgrind=$!
+pids+=("$valgrind")
+for _ in $(seq 300); do
+    curl -s -o /dev/null http://127.0.0.1:9561/ && break
+    sleep 0.2
+done
+last=()
+[ "$kind" = closing ] && last=(-H 'Connection: close')
+load() { timeout 30 wrk -t1 -c100 -d"$1"s -H 'Host: app.example.com' "${last[@]}" http://127.0.0.1:9561/; }
+load 2 >/dev/null
+callgrind_control -i on "$valgrind" >/dev/null 2>&1
+requests=$(load 4 | awk '/requests in/ { print $1 }')
+callgrind_control -i off "$valgrind" >/dev/null 2>&1
+kill "$valgrind"
+wait "$valgrind" 2>/dev/null || true
+
+# Each function's own cost: lines of a position and a cost, but for those behind `calls=`, which are the callee's.
+awk -v requests="$requests" -v rows="$rows" '
+    /^fn=/ { n = $0; sub(/^fn=\([0-9]+\) ?/, "", n); id = $0; sub(/\).*/, "", id); sub(/^fn=\(/, "", id)
+             if (n != "") name[id] = n; now = id; next }
+    /^cfn=/ { n = $0; sub(/^cfn=\([0-9]+\) ?/, "", n); id = $0; sub(/\).*/, "", id); sub(/^cfn=\(/, "", id)
+              if (n != "") name[id] = n; next }
+    /^calls=/ { called = 1; next }
+    /^[-+*0-9][0-9]* [0-9]+$/ { if (called) { called = 0; next } own[now] += $2; all += $2 }
+    END {
+        printf "| %d requests | instructions per request |\n|---|---:|\n| all | %d |\n", requests, all / requests
+        for (id in own) printf "| `%s` | %d |\n", name[id], own[id] / requests | "sort -t\"|\" -k3 -rn | head -" rows
+    }' "$dir/out"
