@@ -19,6 +19,7 @@ mod streams;
 mod tls;
 mod udp;
 mod visitors;
+mod ways;
 mod websocket;
 
 use e2e::{Server, ServerSpec};

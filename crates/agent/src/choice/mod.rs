@@ -66,7 +66,7 @@ impl Choice {
             back: None,
             patience: Duration::ZERO,
             moves: 0,
-            racing: Some(now),
+            racing: Some(now + HEAD_START),
         }
     }
 
@@ -396,6 +396,8 @@ impl fmt::Display for Reason {
 
 /// After the start: the ways that are not used are looked at soon.
 const FIRST_PROBE: Duration = Duration::from_secs(2);
+/// What the way that the user prefers has before others are asked: a slow start is no reason to begin elsewhere.
+const HEAD_START: Duration = Duration::from_millis(750);
 /// Between two probes of a way that is not in use: some kilobytes each.
 const PROBE: Duration = Duration::from_secs(60);
 /// From a failure to the next probe; doubles up to [`PROBE`].

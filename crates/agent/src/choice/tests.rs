@@ -213,20 +213,20 @@ fn until_a_way_answers_the_others_are_asked_one_after_another_and_the_first_answ
     let millis = Duration::from_millis;
     let mut choice = Choice::new([QUIC, QUIC, TLS, WSS], 0, Duration::ZERO);
     let mut asked = Vec::new();
-    for at in (0..1000).step_by(50) {
+    for at in (0..1700).step_by(50) {
         asked.extend(choice.due(millis(at)).map(|way| (at, way)));
         assert_eq!(choice.decide(millis(at)), None);
     }
     // The other kind first.
-    assert_eq!(asked, [(250, 2), (500, 3), (750, 1)]);
-    choice.failed(millis(1000), 2);
-    choice.answered(millis(1001), 3);
-    let moved = choice.decide(millis(1002)).expect("a move");
+    assert_eq!(asked, [(1000, 2), (1250, 3), (1500, 1)]);
+    choice.failed(millis(1700), 2);
+    choice.answered(millis(1701), 3);
+    let moved = choice.decide(millis(1702)).expect("a move");
     assert_eq!((moved.to, choice.current()), (3, 3));
     assert!(matches!(moved.reason, Reason::Sooner { .. }));
-    choice.worked(millis(1100), 3, Figures::default());
-    choice.answered(millis(1101), 1);
-    assert_eq!(choice.decide(millis(1102)), None, "it is no race any more");
+    choice.worked(millis(1800), 3, Figures::default());
+    choice.answered(millis(1801), 1);
+    assert_eq!(choice.decide(millis(1802)), None, "it is no race any more");
 }
 
 #[test]
