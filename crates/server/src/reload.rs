@@ -40,6 +40,7 @@ impl Server {
         process("sniAddr", was.sni != is.sni);
         process("kcpAddr", was.kcp != is.kcp);
         process("quicAddr", was.quic != is.quic);
+        process("http3", was.http3 != is.http3);
         process("bbr", old.bbr != new.bbr);
         process("kcpMode, kcpFEC, kcpMTU", differ(&old.kcp, &new.kcp));
         process("the API", api_differs(was.api.as_ref(), is.api.as_ref()));
@@ -129,6 +130,7 @@ impl Server {
             .filter(|(session, _)| !still_welcome(&before.config, new, &session.account.id))
             .map(|(session, _)| session.key)
             .collect();
+        self.over_udp.show(&live);
         shared.replace_live(live);
         if !gone.is_empty() {
             let gone = Arc::new(gone);
