@@ -11,7 +11,7 @@ use std::{
 use config::{Remote, Scheme};
 use link::{Handler, HandshakeFailure, Link, LinkEnd, LinkOptions, Side, Transport};
 use net::WorkerHandle;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tunnel::{
     ChannelBinding, ClientConfig, ClientEstablished, ClientHandshake, ControlMessage,
     EXPORTER_LABEL, Features, HandshakeError, Name, Nonce, RejectCode, ServerProof, ServiceDecl,
@@ -60,6 +60,8 @@ enum NoLink {
     Handshake(#[from] HandshakeFailure),
     #[error("remoteAPI: {0}")]
     Api(String),
+    #[error("the links go another way")]
+    Elsewhere,
 }
 
 impl NoLink {
@@ -89,6 +91,7 @@ async fn keep(agent: Rc<Agent>, workers: Arc<[WorkerHandle]>, number: u32) {
     // A link that another is to take the place of.
     let mut leaving = None;
     loop {
+        let found = shared.ways.as_ref().map(Ways::found);
         let (remote, made) = make(&agent, attempts).await;
         let pause = match made {
             Ok((stream, established)) => {
@@ -129,9 +132,14 @@ async fn keep(agent: Rc<Agent>, workers: Arc<[WorkerHandle]>, number: u32) {
                     backoff.next()
                 }
             }
+            Err(NoLink::Elsewhere) => continue,
             Err(error) => {
                 attempts += 1;
                 let code = error.rejected().map(|rejection| rejection.code);
+                if let Some(ways) = shared.ways.as_ref().filter(|_| code.is_some()) {
+                    // It is the server that says no.
+                    ways.worked(&remote);
+                }
                 if code == Some(RejectCode::TooManyLinks) && shared.links_up.load(Relaxed) > 0 {
                     tracing::warn!(server = %remote, link = number, "the server allows no more links; this one is given up");
                     return;
@@ -164,8 +172,21 @@ async fn keep(agent: Rc<Agent>, workers: Arc<[WorkerHandle]>, number: u32) {
                 }
             }
         };
-        tokio::time::sleep(pause).await;
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            () = changed(found) => {}
+        }
     }
+}
+
+/// Completes with the next change; never where there is nothing that can.
+async fn changed(watched: Option<watch::Receiver<u64>>) {
+    if let Some(mut watched) = watched
+        && watched.changed().await.is_ok()
+    {
+        return;
+    }
+    std::future::pending().await
 }
 
 fn links_wanted(shared: &Shared, established: &ClientEstablished) -> u32 {
@@ -232,9 +253,12 @@ async fn make(agent: &Rc<Agent>, attempts: usize) -> (Remote, Made) {
         let machine = ClientHandshake::new(config, Nonce(rand::random()), binding);
         Ok(link::connect(stream, machine).await?)
     };
-    let made = match tokio::time::timeout(shared.config.timeout, attempt).await {
-        Ok(made) => made,
-        Err(_) => Err(DialError::Timeout.into()),
+    let made = tokio::select! {
+        made = tokio::time::timeout(shared.config.timeout, attempt) => {
+            made.unwrap_or_else(|_| Err(DialError::Timeout.into()))
+        }
+        // One that answers now is better than one that may.
+        () = elsewhere(shared, &remote) => Err(NoLink::Elsewhere),
     };
     if let Ok((_, established)) = &made {
         if let Some(ways) = &shared.ways {
@@ -254,6 +278,14 @@ async fn make(agent: &Rc<Agent>, attempts: usize) -> (Remote, Made) {
         lock(&shared.status).server = Some(remote.to_string());
     }
     (remote, made)
+}
+
+/// Completes when links go another way than this one.
+async fn elsewhere(shared: &Shared, remote: &Remote) {
+    match &shared.ways {
+        Some(ways) => ways.left(remote).await,
+        None => std::future::pending().await,
+    }
 }
 
 /// Whether the handshake is tied to the encrypted channel. Something between client and server may end TLS for WebSockets, which is what
@@ -438,12 +470,6 @@ async fn run(
             }
         })
     };
-    let elsewhere = async {
-        match &shared.ways {
-            Some(ways) => ways.left(remote).await,
-            None => std::future::pending().await,
-        }
-    };
     let redeclare = async {
         // Any link may say it for the session; the same set again changes nothing.
         while offered.changed().await.is_ok() {
@@ -465,7 +491,9 @@ async fn run(
             Over::Drained
         }
         _ = running => Over::Ended,
-        () = elsewhere => {
+        () = elsewhere(shared, remote) => {
+            // It may be silent, and says nothing of the way any more.
+            agent.watched.borrow_mut().retain(|other| !other.is(&link));
             if counted.replace(false) {
                 shared.links_up.fetch_sub(1, Relaxed);
             }

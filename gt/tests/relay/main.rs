@@ -20,6 +20,7 @@ mod streams;
 mod tls;
 mod udp;
 mod visitors;
+mod ways;
 mod websocket;
 
 use e2e::{Server, ServerSpec};

@@ -24,13 +24,13 @@ struct Cli {
     #[arg(long)]
     only: Option<String>,
     /// Cases at a time.
-    #[arg(long, default_value_t = 2)]
+    #[arg(long, default_value_t = 3)]
     parallel: usize,
     /// How often each goodput is measured; medians are shown.
     #[arg(long, default_value_t = 3)]
     rounds: u32,
     /// Seconds that count of each download, after two that do not.
-    #[arg(long, default_value_t = 3)]
+    #[arg(long, default_value_t = 2)]
     seconds: u64,
     /// The paths' seed.
     #[arg(long, default_value_t = 1)]

@@ -72,7 +72,7 @@ impl World {
             rtt: Some(Duration::from_secs_f64(noisy(rtt))),
             loss: Some(noisy(loss)),
             goodput: None,
-            longest: None,
+            ..Figures::default()
         }
     }
 
@@ -209,6 +209,68 @@ fn when_nothing_works_each_way_gets_its_turn() {
 }
 
 #[test]
+fn until_a_way_answers_the_others_are_asked_one_after_another_and_the_first_answer_is_taken() {
+    let millis = Duration::from_millis;
+    let mut choice = Choice::new([QUIC, QUIC, TLS, WSS], 0, Duration::ZERO);
+    let mut asked = Vec::new();
+    for at in (0..1700).step_by(50) {
+        asked.extend(choice.due(millis(at)).map(|way| (at, way)));
+        assert_eq!(choice.decide(millis(at)), None);
+    }
+    // The other kind first.
+    assert_eq!(asked, [(1000, 2), (1250, 3), (1500, 1)]);
+    choice.failed(millis(1700), 2);
+    choice.answered(millis(1701), 3);
+    let moved = choice.decide(millis(1702)).expect("a move");
+    assert_eq!((moved.to, choice.current()), (3, 3));
+    assert!(matches!(moved.reason, Reason::Sooner { .. }));
+    choice.worked(millis(1800), 3, Figures::default());
+    choice.answered(millis(1801), 1);
+    assert_eq!(choice.decide(millis(1802)), None, "it is no race any more");
+}
+
+#[test]
+fn when_all_but_one_have_died_that_one_is_found_soon() {
+    for seed in seeds(200) {
+        let mut world = World::new(seed, [BLOCKED, fine(0.05), fine(0.05)], 0.2);
+        world.run(20 + seed % 100);
+        assert_ne!(world.choice.current(), 0, "seed {seed}");
+        let changed_at = world.now;
+        world.weather = [fine(0.05), BLOCKED, BLOCKED];
+        while world.choice.current() != 0 {
+            world.tick();
+            let took = world.now - changed_at;
+            assert!(took <= Duration::from_millis(2500), "seed {seed}: {took:?}");
+        }
+        world.run(60);
+        assert_eq!(world.choice.current(), 0, "seed {seed}");
+    }
+}
+
+#[test]
+fn a_way_that_answers_and_carries_no_link_is_not_taken_again_and_again() {
+    let mut choice = Choice::new([QUIC, TLS], 0, Duration::ZERO);
+    let mut taken = Vec::new();
+    for tick in 1..4 * 600 {
+        let now = TICK * tick;
+        // Links fail over any way, once a second; probes of the second one go well.
+        if tick % 4 == 0 {
+            choice.failed(now, choice.current());
+        }
+        match choice.due(now) {
+            Some(1) => choice.worked(now, 1, Figures::default()),
+            Some(way) => choice.failed(now, way),
+            None => {}
+        }
+        let moved = choice.decide(now).map(|moved| moved.reason);
+        if matches!(moved, Some(Reason::Sooner { .. })) {
+            taken.push(tick);
+        }
+    }
+    assert!((1..30).contains(&taken.len()), "{taken:?}");
+}
+
+#[test]
 fn loss_moves_the_link_to_the_way_that_bears_it() {
     for seed in seeds(200) {
         // UDP is throttled: a fifth of it is dropped.
@@ -233,7 +295,7 @@ fn a_link_that_carries_far_less_than_another_did_moves() {
         rtt: Some(Duration::from_millis(50)),
         loss: Some(0.0),
         goodput,
-        longest: None,
+        ..Figures::default()
     };
     let second = Duration::from_secs;
     choice.worked(second(1), 1, figures(Some(10e6)));

@@ -218,7 +218,8 @@ impl Pacer {
             }
         }
         self.advance(now, new_round && !stamp.app_limited);
-        if new_round && self.share.end_round(now) && matches!(self.phase, Phase::Startup) {
+        let product = self.product();
+        if new_round && self.share.end_round(now, product) && matches!(self.phase, Phase::Startup) {
             self.phase = Phase::Drain;
         }
     }

@@ -119,8 +119,8 @@ impl Share {
         span.shortest = span.shortest.min(rtt);
     }
 
-    /// A round trip is over. Says whether the queue overflowed in it.
-    pub(super) fn end_round(&mut self, now: Time) -> bool {
+    /// A round trip is over. Says whether the queue overflowed in it. `product` is what the path holds of ours without a queue, in bytes.
+    pub(super) fn end_round(&mut self, now: Time, product: u64) -> bool {
         let (lost, all) = (self.lost, self.lost + self.delivered);
         let (shortest, most_out) = (self.shortest, self.most_out);
         (self.delivered, self.lost, self.most_out) = (0, 0, 0);
@@ -134,7 +134,10 @@ impl Share {
         span.queue = span.queue.max(queue);
         let longest = self.spans.iter().map(|span| span.queue).max();
         let is_long = queue > NOISE && queue >= longest.unwrap_or(queue) / 2;
-        let overflowed = is_long && lost > self.expected(all);
+        // Who had less out than the path holds had nothing in the queue. An application that stands still until something is sent again has
+        // few packets out, of which a few lost ones are many, and a limit made of those few would hold for half a minute.
+        let has_part = most_out > product;
+        let overflowed = is_long && has_part && lost > self.expected(all);
         // Losses are noticed late: those of the rounds after an overflow are the overflow's.
         self.dirty = if overflowed {
             3
@@ -194,7 +197,7 @@ mod tests {
         share.rtt(now, Duration::from_millis(rtt));
         share.delivered((200 - lost) * MTU);
         share.lost(lost * MTU);
-        share.end_round(now)
+        share.end_round(now, 100 * MTU)
     }
 
     #[test]
@@ -226,6 +229,21 @@ mod tests {
             last = share.limit();
         }
         assert!(last > 200 * MTU, "{last}");
+    }
+
+    #[test]
+    fn who_has_little_out_is_not_limited_by_what_is_lost_of_it() {
+        let mut share = Share::new(MTU);
+        for i in 1..20 {
+            assert!(!round(&mut share, 100 * i, 100, 0));
+        }
+        let now = Time::from_millis(2000);
+        share.out(4 * MTU);
+        share.rtt(now, Duration::from_millis(190));
+        share.delivered(2 * MTU);
+        share.lost(2 * MTU);
+        assert!(!share.end_round(now, 100 * MTU));
+        assert_eq!(share.limit(), u64::MAX);
     }
 
     #[test]
