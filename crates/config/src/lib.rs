@@ -47,7 +47,7 @@ pub use checked::{
     Id, IdleTimeout, Kcp, KeepAlive, Limits, ListenerProtocol, ListenerTls, Listeners, Local, Log,
     LogFormat, LogLevel, NameError, Page, Pending, Proxy, ProxyConfig, ProxyListener,
     ProxyProtocol, Remote, Scheme, Secret, Server, ServerAddress, ServerTimeouts, Service,
-    StickyCookie, Throttle, TlsVersion, Trust, Upstream, UpstreamProtocol, UpstreamServer,
+    StickyCookie, Throttle, TlsVersion, Trust, UdpFec, Upstream, UpstreamProtocol, UpstreamServer,
     UpstreamTls, User, Warning,
 };
 pub use flags::CommandLine;

@@ -68,7 +68,11 @@ impl Steering {
             let new = path.with_extension(format!("key-{}", std::process::id()));
             let _ = fs::remove_file(&new);
             let mut options = fs::OpenOptions::new();
-            let mut file = options.write(true).create_new(true).mode(0o600).open(&new)?;
+            let mut file = options
+                .write(true)
+                .create_new(true)
+                .mode(0o600)
+                .open(&new)?;
             file.write_all(&rand::random::<[u8; KEY]>())?;
             // Whole or not at all, and the first one stays.
             let linked = fs::hard_link(&new, &path);

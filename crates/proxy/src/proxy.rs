@@ -350,7 +350,11 @@ impl Proxy {
     /// Takes no more visitors; exchanges that are under way end, and their connections with them. Returns when nobody new is accepted, after
     /// half a second at most.
     pub fn leave(&self) {
-        let reading: Vec<_> = self.quic.iter().filter(|(_, it)| self.hand_over(it)).collect();
+        let reading: Vec<_> = self
+            .quic
+            .iter()
+            .filter(|(_, it)| self.hand_over(it))
+            .collect();
         let reads = || reading.iter().any(|(_, server)| server.is_reading());
         self.end_within(LAST_REQUEST, reads);
     }

@@ -2,6 +2,7 @@
 //! committed corpora.
 
 pub mod config;
+pub mod datagram_fec;
 pub mod h1;
 pub mod kcp;
 pub mod kcp_secure;

@@ -2,7 +2,7 @@
 
 use super::Check;
 use crate::{
-    checked::{Client, Id, Remote, Secret, Trust},
+    checked::{Client, Id, Remote, Secret, Trust, UdpFec},
     identity::IdentityError,
     problem::{Errors, Problem},
     section::Section,
@@ -20,6 +20,7 @@ pub(crate) fn check_client(
     let log = check.log(options);
     let kcp = check.kcp(options);
     let bbr = options.boolean("bbr", &mut check.findings);
+    let udp_fec = options.choice("udpFEC", &mut check.findings);
     let trust = Trust {
         cert_file: check.path(options, "remoteCert"),
         insecure: options
@@ -75,6 +76,7 @@ pub(crate) fn check_client(
         workers,
         kcp,
         bbr: bbr.unwrap_or(false),
+        udp_fec: udp_fec.and_then(UdpFec::named),
         api,
         log,
         ..basis

@@ -10,7 +10,7 @@ use std::{
 use ipnet::IpNet;
 use url::Url;
 
-use super::{ApiListener, HostName, HostPrefix, Id, Kcp, Log, Secret, Warning};
+use super::{ApiListener, HostName, HostPrefix, Id, Kcp, Log, Secret, UdpFec, Warning};
 
 /// Everything a client is told by its user.
 #[derive(Debug, Clone)]
@@ -46,6 +46,8 @@ pub struct Client {
     pub kcp: Kcp,
     /// BBR instead of CUBIC on `quic://` links (`bbr`).
     pub bbr: bool,
+    /// Parity for datagrams that this end sends on QUIC links (`udpFEC`).
+    pub udp_fec: Option<UdpFec>,
     /// Local status API (`apiAddr`); a bare port means the loopback address.
     pub api: Option<ApiListener>,
     /// The log.
@@ -73,6 +75,7 @@ impl Client {
             workers: None,
             kcp: Kcp::default(),
             bbr: false,
+            udp_fec: None,
             api: None,
             log: Log::default(),
             warnings: Vec::new(),

@@ -8,7 +8,7 @@ mod proxy;
 mod server;
 
 pub use client::{Client, Local, Page, ProxyProtocol, Remote, Scheme, Service, Trust};
-pub use common::{Kcp, Log, LogFormat, LogLevel, Warning};
+pub use common::{Kcp, Log, LogFormat, LogLevel, UdpFec, Warning};
 pub use names::{HostName, HostPrefix, Id, NameError, Secret};
 pub use proxy::{
     AccessLog, AccessLogFormat, CheckKind, KeepAlive, ListenerProtocol, ListenerTls, Proxy,

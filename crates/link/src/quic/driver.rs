@@ -58,6 +58,7 @@ pub(super) async fn run(
         end = accept(&link, &handler) => end,
         never = datagrams(&shared) => match never {},
         never = sweep(&shared, sweep_every) => match never {},
+        never = flush(&shared) => match never {},
     };
     match end {
         Ended::Closing => close(&shared, &mut send).await,
@@ -198,6 +199,19 @@ async fn datagrams(shared: &Shared) -> Never {
         shared.channels.borrow_mut().deliver(datagram);
     }
     std::future::pending().await
+}
+
+/// Ends groups of datagrams that do not fill.
+async fn flush(shared: &Shared) -> Never {
+    loop {
+        match shared.flush_at() {
+            Some(at) => {
+                tokio::time::sleep_until(at.into()).await;
+                shared.flush();
+            }
+            None => shared.grouped.notified().await,
+        }
+    }
 }
 
 async fn sweep(shared: &Shared, every: Duration) -> Never {

@@ -21,6 +21,7 @@ use super::{
     channel::Channels,
     control::{Control, Outbox},
     driver::{self, Driver},
+    fec,
     join::{Join, Joined},
     stalled::Stalled,
     stream::Stream,
@@ -51,6 +52,10 @@ pub(crate) struct Shared {
     slots: RefCell<Slots>,
     stalled: RefCell<Stalled>,
     pub(super) channels: RefCell<Channels>,
+    /// Covers the datagrams that are sent, if both ends want it.
+    fec: RefCell<Option<fec::Sender>>,
+    /// A group of datagrams has begun.
+    pub(super) grouped: Notify,
     /// Finished streams whose last bytes may be on their way yet: the connection must not be closed before they have arrived.
     lingering: RefCell<VecDeque<(Instant, SendStream)>>,
 }
@@ -180,6 +185,36 @@ impl Shared {
         }
     }
 
+    /// Sends a datagram with something that repairs it; false where that is not agreed.
+    pub(super) fn send_covered(&self, datagram: &[u8]) -> bool {
+        let mut fec = self.fec.borrow_mut();
+        let Some(sender) = &mut *fec else {
+            return false;
+        };
+        let before = sender.flush_at();
+        // One that cannot go is lost; the link's end is told elsewhere.
+        sender.send(Instant::now(), datagram, |datagram| {
+            let _ = self.connection.send_datagram(datagram);
+        });
+        if before.is_none() && sender.flush_at().is_some() {
+            self.grouped.notify_one();
+        }
+        true
+    }
+
+    /// When the group that has begun is to end.
+    pub(super) fn flush_at(&self) -> Option<Instant> {
+        self.fec.borrow().as_ref().and_then(fec::Sender::flush_at)
+    }
+
+    pub(super) fn flush(&self) {
+        if let Some(sender) = &mut *self.fec.borrow_mut() {
+            sender.flush(Instant::now(), |datagram| {
+                let _ = self.connection.send_datagram(datagram);
+            });
+        }
+    }
+
     /// Ends what has been silent for too long, and has all others see whether their sockets live: one that waits for credit is not read, so
     /// nobody would hear of its reset.
     pub(super) fn sweep(&self) {
@@ -244,6 +279,12 @@ impl Link {
             slots: RefCell::default(),
             stalled: RefCell::default(),
             channels: RefCell::default(),
+            fec: RefCell::new(
+                options
+                    .fec
+                    .map(|form| fec::Sender::new(form.shards(), Instant::now())),
+            ),
+            grouped: Notify::new(),
             lingering: RefCell::default(),
         });
         let link = Self { shared };
@@ -350,6 +391,10 @@ impl Link {
     pub(crate) fn packets(&self) -> (u64, u64) {
         let stats = self.shared.connection.stats();
         (stats.path.sent_packets, stats.path.lost_packets)
+    }
+
+    pub(crate) fn repaired(&self) -> u64 {
+        self.shared.channels.borrow().repaired()
     }
 
     pub(crate) fn is(&self, other: &Self) -> bool {

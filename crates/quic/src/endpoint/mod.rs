@@ -153,9 +153,7 @@ impl Server {
                 ways_in: Mutex::new(ways_in.into_iter().map(Some).collect()),
                 // A process that shares the sockets must not be able to end this one's connections, so this is nobody else's.
                 reset_key: hmac::Key::new(hmac::HMAC_SHA256, &rand::random::<[u8; 32]>()),
-                token_key: Arc::new(
-                    hkdf::Salt::new(hkdf::HKDF_SHA256, b"tokens").extract(&key),
-                ),
+                token_key: Arc::new(hkdf::Salt::new(hkdf::HKDF_SHA256, b"tokens").extract(&key)),
                 counters,
                 stop: Shutdown::new(),
             }),
@@ -291,7 +289,10 @@ impl Shard {
         config.cid_generator(move || Box::new(ids.generator(index)));
         let crypto = shared.tls.current();
         let socket = TokioRuntime.wrap_udp_socket(self.socket)?;
-        let mut ways_in = shared.ways_in.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ways_in = shared
+            .ways_in
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         let way_in = ways_in.get_mut(index).and_then(Option::take);
         drop(ways_in);
         let steering = shared.steering.as_ref();

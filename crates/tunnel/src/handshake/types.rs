@@ -48,13 +48,15 @@ impl fmt::Display for VersionRange {
     }
 }
 
-/// Optional abilities, one bit each. The client offers, the server picks. Version 1 defines none.
+/// Optional abilities, one bit each. The client offers, the server picks. Bits that are not named here are for later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Features(pub u64);
 
 impl Features {
     /// No optional ability.
     pub const NONE: Self = Self(0);
+    /// Takes datagrams of UDP visitors that are covered by forward error correction (docs/protocol/quic-link.md).
+    pub const DATAGRAM_FEC: Self = Self(1);
 
     /// Whether all of `other` are here.
     #[must_use]
