@@ -106,7 +106,7 @@ async fn carry(
     let mut seen = vec![false; count];
     let mut delays = Vec::new();
     let receive = async {
-        loop {
+        while delays.len() < count {
             arriving.receive(&mut got).await.expect("a datagram");
             let number = u64::from_be_bytes(got[..8].try_into().expect("8 bytes")) as usize;
             let then = u64::from_be_bytes(got[8..16].try_into().expect("8 bytes"));

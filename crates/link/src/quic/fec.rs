@@ -16,11 +16,11 @@ use kcp::{
 };
 
 /// Numbers that no stream has which a server opens (RFC 9000 §2.1): a datagram that begins with one of them is a shard.
-pub(super) const DATA: u8 = 2;
+pub const DATA: u8 = 2;
 /// See [`DATA`].
-pub(super) const PARITY: u8 = 3;
+pub const PARITY: u8 = 3;
 /// What shards add to the longest payload of their group: kind, group's form, number, how many are real, size.
-pub(super) const OVERHEAD: usize = 1 + 2 + 4 + 1 + 2;
+pub const OVERHEAD: usize = 1 + 2 + 4 + 1 + 2;
 /// How long a group waits for its next datagram: what this end adds to the delay of one that has to be repaired.
 pub const FLUSH: Duration = Duration::from_millis(10);
 /// The largest groups: bounds what a receiver keeps (three groups, or 64 packets).
