@@ -41,6 +41,7 @@ impl Server {
         process("kcpAddr", was.kcp != is.kcp);
         process("quicAddr", was.quic != is.quic);
         process("bbr", old.bbr != new.bbr);
+        process("udpFEC", old.udp_fec != new.udp_fec);
         process("kcpMode, kcpFEC, kcpMTU", differ(&old.kcp, &new.kcp));
         process("the API", api_differs(was.api.as_ref(), is.api.as_ref()));
         process(

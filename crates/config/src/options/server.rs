@@ -101,6 +101,7 @@ pub static SERVER_OPTIONS: Table = Table {
             "Listen here, on UDP, for quic:// clients; certFile and keyFile are needed.",
         ),
         BBR,
+        UDP_FEC,
         KCP_MODE,
         KCP_FEC,
         KCP_MTU,
