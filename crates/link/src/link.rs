@@ -5,7 +5,7 @@ use std::{
     future::Future,
     pin::Pin,
     rc::Rc,
-    sync::Arc,
+    sync::{Arc, atomic::AtomicU64},
     task::{Context, Poll},
     time::Duration,
 };
@@ -45,7 +45,7 @@ pub struct LinkOptions {
     pub fec: Option<Fec>,
 }
 
-/// Datagrams of a group, and parity: at most 64 and 32.
+/// Datagrams of a group, and parity: at most 32 and 16.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fec(kcp::Shards);
 
@@ -211,11 +211,11 @@ impl Link {
         }
     }
 
-    /// Datagrams of UDP visitors that were lost on their way here and repaired.
+    /// Counts datagrams of UDP visitors that were lost on their way here and repaired; to be read on any thread.
     #[must_use]
-    pub fn repaired(&self) -> u64 {
+    pub fn repaired(&self) -> Arc<AtomicU64> {
         match &self.0 {
-            Kind::Framed(_) => 0,
+            Kind::Framed(_) => Arc::default(),
             Kind::Quic(link) => link.repaired(),
         }
     }

@@ -7,6 +7,7 @@ mod common;
 
 use std::{
     net::SocketAddr,
+    sync::atomic::Ordering::Relaxed,
     time::{Duration, Instant},
 };
 
@@ -162,7 +163,7 @@ async fn carry(loss: u32, fec: Option<Fec>, traffic: Traffic) -> Outcome {
     Outcome {
         sent: count,
         delays,
-        repaired: receiver.link.repaired(),
+        repaired: receiver.link.repaired().load(Relaxed),
         packets: after.path.sent_packets - before.path.sent_packets,
         lost: after.path.lost_packets - before.path.lost_packets,
         bytes: after.udp_tx.bytes - before.udp_tx.bytes,

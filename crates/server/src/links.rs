@@ -290,9 +290,7 @@ async fn run(
         session: Arc::clone(&session),
         left: Cell::new(false),
     });
-    if let Some(monitor) = Monitor::of(&stream) {
-        session.watch(grant.link_number, monitor);
-    }
+    let monitor = Monitor::of(&stream);
     // Where nobody passes them on, its packets are read by whichever process is faster.
     let over_udp = !stream.can_move();
     let last = if stream.as_quic().is_some() {
@@ -301,6 +299,9 @@ async fn run(
         server.kcp.cut.clone()
     };
     let (link, driver) = Link::start(stream, &options, Rc::clone(&handler) as Rc<dyn Handler>);
+    if let Some(monitor) = monitor {
+        session.watch(grant.link_number, monitor.with(&link));
+    }
     // Whoever comes back has not left.
     session.said_goodbye.store(false, Relaxed);
     worker.add_link(session.key, link.clone());

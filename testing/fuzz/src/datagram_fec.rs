@@ -14,7 +14,7 @@ pub fn check(data: &[u8]) {
     let Some((&[form, gap], steps)) = data.split_first_chunk() else {
         return;
     };
-    let Ok(shards) = Shards::new(1 + usize::from(form % 64), 1 + usize::from(form / 64)) else {
+    let Ok(shards) = Shards::new(1 + usize::from(form % 32), 1 + usize::from(form / 32)) else {
         return;
     };
     let mut now = Instant::now();

@@ -5,6 +5,10 @@ use std::{
     cell::RefCell,
     collections::{HashMap, VecDeque},
     rc::Rc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
     task::{Context, Poll, Waker},
 };
 
@@ -36,6 +40,8 @@ pub(crate) struct Channels {
     /// For streams that are not known yet: their first bytes may come later.
     early: VecDeque<(u64, Bytes)>,
     repair: Receiver,
+    /// What it has repaired, for other threads.
+    repaired: Arc<AtomicU64>,
 }
 
 impl Channels {
@@ -46,12 +52,13 @@ impl Channels {
         }
         let mut repair = std::mem::take(&mut self.repair);
         repair.receive(datagram, |datagram| self.sort(datagram));
+        self.repaired.store(repair.repaired(), Relaxed);
         self.repair = repair;
     }
 
-    /// Datagrams that were lost and repaired.
-    pub(super) fn repaired(&self) -> u64 {
-        self.repair.repaired()
+    /// Datagrams that were lost and repaired: a counter that goes on.
+    pub(super) fn repaired(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.repaired)
     }
 
     fn sort(&mut self, mut datagram: Bytes) {
@@ -62,7 +69,9 @@ impl Channels {
             if self.early.len() >= MOST_EARLY {
                 self.early.pop_front();
             }
-            self.early.push_back((id, datagram));
+            // A copy: what came with it, tens of kilobytes at times, must not be kept for as long.
+            self.early
+                .push_back((id, Bytes::copy_from_slice(&datagram)));
             return;
         };
         let mut queue = queue.borrow_mut();

@@ -149,5 +149,5 @@ const TURNS: u32 = 3;
 const PAUSE: Duration = Duration::from_millis(1);
 /// Later it sleeps up to 8 ms.
 const MOST_DOUBLED: u32 = 3;
-/// Shards that wait: more than two of the largest groups.
+/// Shards that wait: more than five of the largest groups.
 const MOST_WAITING: usize = 256;

@@ -12,7 +12,7 @@ use std::{
 
 use bytes::Bytes;
 use quinn::{ConnectionError, ReadExactError, RecvStream, SendStream, VarInt};
-use tokio::time::timeout;
+use tokio::{task::coop::consume_budget, time::timeout};
 use tunnel::ResetReason;
 
 use super::{
@@ -197,6 +197,8 @@ async fn datagrams(shared: &Shared) -> Never {
     // An error is the connection's end, which others tell.
     while let Ok(datagram) = shared.connection.read_datagram().await {
         shared.channels.borrow_mut().deliver(datagram);
+        // Thousands of small ones may be here; nobody else's streams wait for them.
+        consume_budget().await;
     }
     std::future::pending().await
 }

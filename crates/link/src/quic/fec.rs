@@ -23,10 +23,11 @@ pub const PARITY: u8 = 3;
 pub const OVERHEAD: usize = 1 + 2 + 4 + 1 + 2;
 /// How long a group waits for its next datagram: what this end adds to the delay of one that has to be repaired.
 pub const FLUSH: Duration = Duration::from_millis(10);
-/// The largest groups: bounds what a receiver keeps (three groups, or 64 packets).
-pub const MOST_DATA: usize = 64;
+/// The largest groups: bounds what a receiver keeps (three groups, or 64 packets), and what one shard can make it calculate. A shard that says that
+/// its group has one datagram brings the other `d - 1`, empty, with it: that is work in proportion to d² for ten bytes.
+pub const MOST_DATA: usize = 32;
 /// See [`MOST_DATA`].
-pub const MOST_PARITY: usize = 32;
+pub const MOST_PARITY: usize = 16;
 
 /// Covers what is sent.
 #[derive(Debug)]
@@ -132,6 +133,7 @@ pub struct Receiver {
     decoder: Option<Decoder>,
     seen: Seen,
     counters: Counters,
+    /// Reused for each shard.
     packet: Vec<u8>,
 }
 
@@ -168,7 +170,7 @@ impl Receiver {
             if !self.seen.first_time(number, shards.wrap()) {
                 return None;
             }
-            self.count(number, kcp_kind(DATA), Some(&rest));
+            self.count(number, DATA, &rest);
             out(rest);
         } else {
             let real = rest.try_get_u8().ok()?;
@@ -177,11 +179,9 @@ impl Receiver {
             }
             // What the group lacks at its end was not sent.
             for empty in real..data {
-                self.count(group * total + u32::from(empty), kcp_kind(DATA), Some(&[]));
+                self.count(group * total + u32::from(empty), DATA, &[]);
             }
-            self.packet.clear();
-            self.packet.extend_from_slice(&rest);
-            self.count(number, kcp_kind(PARITY), None);
+            self.count(number, PARITY, &rest);
         }
         while let Some((number, repaired)) = self.decoder.as_mut()?.pop_numbered() {
             if self.seen.first_time(number, shards.wrap()) {
@@ -191,20 +191,18 @@ impl Receiver {
         Some(())
     }
 
-    /// Gives the decoder a packet as it knows them: a payload, or what `packet` holds of a parity packet.
-    fn count(&mut self, number: u32, kind: u16, payload: Option<&[u8]>) {
-        let mut packet = Vec::with_capacity(DATA_HEADER + self.packet.len());
+    /// Gives the decoder a packet as it knows them, with a payload, or with what is in a parity packet.
+    fn count(&mut self, number: u32, kind: u8, content: &[u8]) {
+        let packet = &mut self.packet;
+        packet.clear();
         packet.put_u32_le(number);
-        packet.put_u16_le(kind);
-        match payload {
-            Some(payload) => {
-                packet.put_u16_le(u16::try_from(2 + payload.len()).unwrap_or(0));
-                packet.extend_from_slice(payload);
-            }
-            None => packet.extend_from_slice(&self.packet),
+        packet.put_u16_le(kcp_kind(kind));
+        if kind == DATA {
+            packet.put_u16_le(u16::try_from(2 + content.len()).unwrap_or(0));
         }
+        packet.extend_from_slice(content);
         if let Some(decoder) = &mut self.decoder {
-            decoder.handle(&packet, &mut self.counters);
+            decoder.handle(packet, &mut self.counters);
         }
     }
 }

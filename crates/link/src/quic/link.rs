@@ -6,7 +6,7 @@ use std::{
     future::Future,
     pin::pin,
     rc::Rc,
-    sync::Arc,
+    sync::{Arc, atomic::AtomicU64},
     task::{Context, Poll, Waker},
     time::{Duration, Instant},
 };
@@ -365,7 +365,7 @@ impl Link {
         }
     }
 
-    pub(crate) fn repaired(&self) -> u64 {
+    pub(crate) fn repaired(&self) -> Arc<AtomicU64> {
         self.shared.channels.borrow().repaired()
     }
 

@@ -112,7 +112,7 @@ fn what_is_lost_is_repaired_once_and_in_bounded_time() {
             ((10, 3), 40),
             ((4, 2), 3),
             ((1, 1), 5),
-            ((64, 32), 1),
+            ((32, 16), 1),
         ] {
             let (lost, missing, longest) = run(seed, form, 50, gap);
             let context = format!("GT_SEED={seed}, {form:?} every {gap} ms: {missing} of {lost}");
