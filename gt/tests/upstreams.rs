@@ -1,7 +1,7 @@
 //! What `gt proxy` speaks with servers that are programs of others: HTTP/2 without TLS, with it, and what TLS agrees on.
 
 use std::{
-    io::{BufRead, BufReader, Write},
+    io::{BufRead, BufReader},
     net::SocketAddr,
     path::{Path, PathBuf},
     process::{Command, Stdio},
@@ -14,6 +14,7 @@ use e2e::{
 };
 use h2::{SendStream, client::SendRequest};
 use http::Request;
+use testkit::Go;
 use tokio::net::TcpStream;
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
@@ -22,28 +23,12 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 fn peer() -> Option<&'static Path> {
     static PEER: OnceLock<Option<PathBuf>> = OnceLock::new();
     PEER.get_or_init(|| {
-        let go = Command::new("go")
-            .arg("version")
-            .stdout(Stdio::null())
-            .status();
-        if !go.is_ok_and(|status| status.success()) {
-            // Not by `eprintln!`: the test runner hides what a passing test prints.
-            let _ = writeln!(
-                std::io::stderr(),
-                "\n*** SKIPPED: there is no `go`; HTTP/2 to servers was not checked against Go's ***\n"
-            );
-            return None;
-        }
-        let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("h2-peer");
-        let built = Command::new("go")
-            .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../testing/interop/h2"))
-            .args(["build", "-o"])
-            .arg(&program)
-            .arg(".")
-            .status()
-            .expect("go runs");
-        assert!(built.success(), "the peer does not build");
-        Some(program)
+        let go = Go {
+            module: "h2",
+            package: ".",
+            flags: &[],
+        };
+        go.build_or_skip(env!("CARGO_TARGET_TMPDIR"), "h2-peer", "Go's HTTP/2")
     })
     .as_deref()
 }

@@ -9,21 +9,21 @@ use std::{
 };
 
 use config::{Remote, Scheme};
-use link::{Fec, Handler, HandshakeFailure, Link, LinkEnd, LinkOptions, Side, Stream, Transport};
+use link::{Fec, Handler, HandshakeFailure, Link, LinkEnd, LinkOptions, Side, Transport};
 use net::WorkerHandle;
 use tokio::sync::Notify;
 use tunnel::{
     ChannelBinding, ClientConfig, ClientEstablished, ClientHandshake, ControlMessage,
-    EXPORTER_LABEL, Features, HandshakeError, Name, Nonce, RejectCode, Role, ServerProof,
-    ServiceDecl, Services, ServicesAnswer, TransportKind, Windows,
+    EXPORTER_LABEL, Features, HandshakeError, Name, Nonce, RejectCode, ServerProof, ServiceDecl,
+    Services, TransportKind, Windows,
 };
 
 use crate::{
     agent::{Agent, Current, Handoff, Shared, lock},
     backoff::{AFTER_PERMANENT, Backoff},
-    declare::{self, Offer},
+    declare::Offer,
     dial::{DialError, dial},
-    local,
+    hearing::Server,
     ways::{Watched, Ways},
 };
 
@@ -520,118 +520,6 @@ fn leave_out(shared: &Shared, offer: &Offer, service: &ServiceDecl) -> bool {
         entry.2 = told;
     }
     true
-}
-
-/// Hears what the server says on one link.
-struct Server {
-    agent: Rc<Agent>,
-    remote: Remote,
-    drained: Notify,
-    /// How long the server lets a link that is to be replaced go on.
-    deadline: Cell<Duration>,
-}
-
-impl Handler for Server {
-    fn opened(&self, _: &Link, header: Vec<u8>, stream: Stream) {
-        self.agent.shared.visits_total.fetch_add(1, Relaxed);
-        let visit = Visit::begin(&self.agent.shared);
-        let serving = local::serve(Rc::clone(&self.agent), header, stream);
-        tokio::task::spawn_local(async move {
-            serving.await;
-            drop(visit);
-        });
-    }
-
-    fn control(&self, link: &Link, message: &[u8]) {
-        match ControlMessage::decode(message) {
-            Ok(Some(message)) if message.sender().is_none_or(|sender| sender == Role::Server) => {
-                self.told(link, message)
-            }
-            Ok(None) => {}
-            Ok(Some(_)) | Err(_) => {
-                tracing::warn!(server = %self.remote, "a link is closed: the server's control message cannot be read");
-                link.close();
-            }
-        }
-    }
-}
-
-impl Server {
-    fn told(&self, link: &Link, message: ControlMessage) {
-        match message {
-            ControlMessage::ServicesAnswer(answer) => self.answered(answer),
-            ControlMessage::Drain(drain) => {
-                tracing::info!(server = %self.remote, reason = %drain.reason, "the server asks to move this link");
-                self.deadline.set(drain.deadline);
-                self.drained.notify_one();
-            }
-            ControlMessage::Notice(notice) => {
-                tracing::info!(server = %self.remote, notice = %notice.text, "the server says")
-            }
-            ControlMessage::Goodbye(goodbye) => {
-                tracing::info!(server = %self.remote, code = %goodbye.code, message = %goodbye.message, "the server says goodbye");
-                link.close();
-            }
-            ControlMessage::Services(_) | ControlMessage::Leave | ControlMessage::LeaveLink(_) => {}
-        }
-    }
-
-    fn answered(&self, answer: ServicesAnswer) {
-        let Ok(Some((_, results))) = self.agent.answers.borrow_mut().push(answer) else {
-            return;
-        };
-        let offer = self.agent.shared.offer.load();
-        let mut status = lock(&self.agent.shared.status);
-        for result in results {
-            let Some(entry) = offer
-                .index(result.id)
-                .and_then(|index| status.services.get_mut(index))
-            else {
-                continue;
-            };
-            let outcome = match result.result {
-                Ok(granted) => Ok(granted
-                    .endpoints
-                    .iter()
-                    .map(|endpoint| declare::endpoint(endpoint.as_str(), &self.remote))
-                    .collect::<Vec<_>>()),
-                Err(refusal) => Err(format!("{}: {}", refusal.code, refusal.message)),
-            };
-            if entry.2 != outcome {
-                match &outcome {
-                    Ok(endpoints) => tracing::info!(
-                        service = entry.0,
-                        local = entry.1,
-                        reachable_at = endpoints.join(" and "),
-                        "a service is up"
-                    ),
-                    Err(reason) => tracing::error!(
-                        service = entry.0,
-                        local = entry.1,
-                        reason,
-                        "the server refuses a service"
-                    ),
-                }
-            }
-            entry.2 = outcome;
-        }
-    }
-}
-
-/// Counts a visit until it is dropped.
-struct Visit(Arc<Shared>);
-
-impl Visit {
-    fn begin(shared: &Arc<Shared>) -> Self {
-        shared.visits_open.fetch_add(1, Relaxed);
-        Self(Arc::clone(shared))
-    }
-}
-
-impl Drop for Visit {
-    fn drop(&mut self) {
-        self.0.visits_open.fetch_sub(1, Relaxed);
-    }
 }
 
 impl From<io::Error> for NoLink {

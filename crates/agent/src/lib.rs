@@ -16,6 +16,7 @@ mod choice;
 mod declare;
 mod dial;
 mod health;
+mod hearing;
 mod host;
 mod keep;
 mod local;

@@ -8,7 +8,7 @@
 use std::{
     hint::black_box,
     io::{BufRead, BufReader, Write},
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
     sync::Arc,
     time::{Duration, Instant},
@@ -21,6 +21,7 @@ use kcp::{
     seal::{Cipher, Nonces, Seal},
     udp::{Listener, Options, Session},
 };
+use testkit::Go;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     sync::oneshot,
@@ -391,17 +392,13 @@ struct Peer {
 
 impl Peer {
     fn start() -> Result<Self, Failure> {
-        let module = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testing/interop/kcp");
+        let go = Go {
+            module: "kcp",
+            package: "./cpu",
+            flags: &[],
+        };
         let program = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("kcp-cpu-5.6.72");
-        let built = Command::new("go")
-            .current_dir(module)
-            .args(["build", "-o"])
-            .arg(&program)
-            .arg("./cpu")
-            .status()?;
-        if !built.success() {
-            return Err("the Go side does not build".into());
-        }
+        go.build(&program)?;
         let mut child = Command::new(program)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

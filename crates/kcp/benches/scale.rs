@@ -18,6 +18,7 @@ use kcp::{
     seal::{Cipher, Seal},
     udp::{Listener, Options, Session},
 };
+use testkit::Go;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 type Failure = Box<dyn std::error::Error>;
@@ -227,17 +228,13 @@ fn ours() -> Result<Server, Failure> {
 }
 
 fn theirs() -> Result<Server, Failure> {
-    let module = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testing/interop/kcp");
+    let go = Go {
+        module: "kcp",
+        package: "./cpu",
+        flags: &[],
+    };
     let program = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("kcp-cpu-5.6.72");
-    let built = Command::new("go")
-        .current_dir(module)
-        .args(["build", "-o"])
-        .arg(&program)
-        .arg("./cpu")
-        .status()?;
-    if !built.success() {
-        return Err("the Go side does not build".into());
-    }
+    go.build(&program)?;
     let mut command = Command::new(program);
     command.arg("serve");
     Server::start(command)

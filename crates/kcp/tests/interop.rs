@@ -16,6 +16,7 @@ use kcp::{
     seal::{Cipher, Seal, derive_key},
     udp::{Listener, Options, Session},
 };
+use testkit::Go;
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
     net::UdpSocket,
@@ -45,37 +46,13 @@ fn peer(version: Version) -> Option<&'static Path> {
         ),
         Version::V5_6_72 => (&NEW, "kcp-peer-5.6.72", &[]),
     };
-    slot.get_or_init(|| build(name, flags)).as_deref()
-}
-
-fn build(name: &str, flags: &[&str]) -> Option<PathBuf> {
-    let go = std::process::Command::new("go")
-        .arg("version")
-        .stdout(Stdio::null())
-        .status();
-    if !go.is_ok_and(|status| status.success()) {
-        // Not by `eprintln!`: the test runner hides what a passing test prints.
-        let _ = writeln!(
-            std::io::stderr(),
-            "
-*** SKIPPED: there is no `go`; nothing was checked against kcp-go ***
-"
-        );
-        return None;
-    }
-    let module = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testing/interop/kcp");
-    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let built = std::process::Command::new("go")
-        .current_dir(module)
-        .arg("build")
-        .args(flags)
-        .arg("-o")
-        .arg(&program)
-        .arg("./peer")
-        .status()
-        .expect("go runs");
-    assert!(built.success(), "the peer does not build");
-    Some(program)
+    let go = Go {
+        module: "kcp",
+        package: "./peer",
+        flags,
+    };
+    slot.get_or_init(|| go.build_or_skip(env!("CARGO_TARGET_TMPDIR"), name, "kcp-go"))
+        .as_deref()
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -8,7 +8,7 @@ use kcp::{
     Config, Control, Mode, Shards,
     seal::{Cipher, Seal, derive_key},
 };
-use sim::{Path, Random, Replay, World, cubic::Cubic, seeds};
+use sim::{Path, Random, World, cubic::Cubic, seeds};
 
 fn seal(cipher: Cipher) -> Arc<Seal> {
     Arc::new(Seal::new(cipher, &derive_key(b"simulation")).expect("a key of 32 bytes"))
@@ -53,7 +53,6 @@ fn fec(random: &mut Random) -> [Option<Shards>; 2] {
 #[test]
 fn every_byte_arrives_once_and_in_order() {
     for seed in seeds(150) {
-        let _replay = Replay(seed, "every_byte");
         let mut random = Random::new(seed);
         let path = Path {
             delay_ms: random.pick(&[0, 1, 20, 100, 300]),
@@ -108,7 +107,6 @@ fn every_byte_arrives_once_and_in_order() {
 #[test]
 fn a_dead_link_is_reported() {
     for seed in seeds(20) {
-        let _replay = Replay(seed, "a_dead_link");
         let mut random = Random::new(seed);
         let path = Path {
             delay_ms: 20,
@@ -144,7 +142,6 @@ fn fec_spares_retransmissions() {
     // Single runs scatter: one lost acknowledgement can cost more than all losses. The sum must tell.
     let retransmitted = [None, Shards::new(10, 3).ok()].map(|fec| {
         let of_seed = |seed| {
-            let _replay = Replay(seed, "fec_spares");
             let config = Config {
                 mode: Mode::FAST3,
                 send_window: 256,
@@ -164,7 +161,7 @@ fn fec_spares_retransmissions() {
             assert!(world.run(Duration::from_secs(600)));
             world.ends[0].pipeline.counters().retrans_segs
         };
-        seeds(10).into_iter().map(of_seed).sum::<u64>()
+        seeds(10).map(of_seed).sum::<u64>()
     });
     assert!(retransmitted[1] * 2 < retransmitted[0], "{retransmitted:?}");
 }
@@ -172,7 +169,6 @@ fn fec_spares_retransmissions() {
 #[test]
 fn loss_costs_little_more_than_itself() {
     for seed in seeds(5) {
-        let _replay = Replay(seed, "loss_costs");
         let config = Config {
             mode: Mode::FAST3,
             send_window: 512,
@@ -263,7 +259,6 @@ fn paced() -> Config {
 fn pacing_fills_a_long_path_that_loses_packets() {
     for (loss_percent, wanted) in [(1, 0.85), (5, 0.85), (10, 0.75)] {
         for seed in seeds(1) {
-            let _replay = Replay(seed, "pacing_fills");
             let bytes = 100_000_000;
             let apps = [(bytes, 3000, 1_000_000), (0, 1, 1_000_000)];
             let mut world = World::new(

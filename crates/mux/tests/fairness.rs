@@ -5,7 +5,9 @@ mod support;
 use std::{collections::HashMap, time::Duration};
 
 use mux::{Config, Key, Mux, Turn};
-use support::{Got, Rng, carry, fill, for_seeds, pair, windows};
+use testkit::seeds;
+
+use support::{Got, Rng, carry, fill, pair, windows};
 
 const NOW: Duration = Duration::ZERO;
 
@@ -158,8 +160,8 @@ fn a_willing_stream_moves_beside_streams_with_grown_windows_that_are_never_read(
 /// Credit held back for readers that are done must not look like bytes that are not read, however the window fills up afterwards.
 #[test]
 fn credit_held_back_never_stops_a_stream_whose_reader_is_done() {
-    for_seeds("credit_held_back_never_stops", 60, |seed| {
-        let mut rng = Rng(seed);
+    for seed in seeds(60) {
+        let mut rng = Rng::new(seed);
         let link = 1000 + rng.size(200_000) as u32;
         let stream = 1 + rng.size(link as usize) as u32;
         let (mut from, mut to) = pair(windows(stream, link));
@@ -212,7 +214,7 @@ fn credit_held_back_never_stops_a_stream_whose_reader_is_done() {
                 );
             }
         }
-    });
+    }
 }
 
 #[test]
@@ -264,7 +266,7 @@ fn bulk_streams_share_the_link_within_a_tenth() {
 
 #[test]
 fn a_sparse_stream_waits_for_one_output_buffer_at_most() {
-    let mut rng = Rng(7);
+    let mut rng = Rng::new(7);
     for output_limit in [8 << 10, 64 << 10] {
         let config = Config {
             output_limit,

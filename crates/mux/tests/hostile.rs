@@ -5,7 +5,9 @@ mod support;
 use std::time::Duration;
 
 use mux::{Config, Event, Key, Mux, Side, Turn};
-use support::{Rng, drain, feed, fill, for_seeds, pair, windows};
+use testkit::seeds;
+
+use support::{Rng, drain, feed, fill, pair, windows};
 
 const NOW: Duration = Duration::ZERO;
 /// A caller's rule: it stops reading at so much output.
@@ -178,8 +180,8 @@ fn a_byte_of_credit_does_not_wake_everybody() {
 
 #[test]
 fn silence_is_noticed_within_two_intervals() {
-    for_seeds("silence_is_noticed", 200, |seed| {
-        let mut rng = Rng(seed);
+    for seed in seeds(200) {
+        let mut rng = Rng::new(seed);
         let config = Config::default();
         let (mut mux, mut peer) = pair(config);
         let mut now = NOW;
@@ -220,13 +222,13 @@ fn silence_is_noticed_within_two_intervals() {
                 }
             }
         }
-    });
+    }
 }
 
 #[test]
 fn no_input_and_no_order_of_calls_panics() {
-    for_seeds("no_input_and_no_order", 300, |seed| {
-        let mut rng = Rng(seed);
+    for seed in seeds(300) {
+        let mut rng = Rng::new(seed);
         let mut config = windows(rng.next() as u32, rng.next() as u32);
         config.max_stream_window = rng.next() as u32;
         config.max_streams = rng.size(20);
@@ -282,5 +284,5 @@ fn no_input_and_no_order_of_calls_panics() {
         }
         let _ = mux.next_timeout();
         assert!(mux.stream_count() <= config.max_streams);
-    });
+    }
 }

@@ -6,7 +6,9 @@ mod support;
 use std::time::Duration;
 
 use mux::{Config, Side};
-use support::{Pipe, Rng, app::End, app::Plan, drain, feed, for_seeds, pair, sendable, windows};
+use testkit::seeds;
+
+use support::{Pipe, Rng, app::End, app::Plan, drain, feed, pair, sendable, windows};
 
 #[derive(Debug)]
 struct World {
@@ -19,7 +21,7 @@ struct World {
 
 impl World {
     fn new(seed: u64) -> (Self, Config) {
-        let mut rng = Rng(seed);
+        let mut rng = Rng::new(seed);
         let stream = 1 + rng.size(200_000) as u32;
         let link = 2000 + rng.size(1_000_000) as u32;
         let mut config = windows(stream, link);
@@ -77,7 +79,7 @@ impl World {
 
 #[test]
 fn every_byte_comes_once_in_order_and_all_ends_at_nothing() {
-    for_seeds("every_byte_comes_once", 100, |seed| {
+    for seed in seeds(100) {
         let (mut world, config) = World::new(seed);
         // A stream may need some hundred round trips, not more.
         let max = 1 + world
@@ -123,7 +125,7 @@ fn every_byte_comes_once_in_order_and_all_ends_at_nothing() {
             let [from, to] = world.ends.get_disjoint_mut([from, to]).expect("two ends");
             assert_credit_is_whole(&mut from.mux, &mut to.mux, config, now);
         }
-    });
+    }
 }
 
 /// What may be sent now is what may be sent on a fresh link, but for the credit that a receiver may hold back.
@@ -142,8 +144,8 @@ fn assert_credit_is_whole(from: &mut mux::Mux, to: &mut mux::Mux, config: Config
 
 #[test]
 fn fragmentation_does_not_change_what_is_received() {
-    for_seeds("fragmentation_does_not_change", 50, |seed| {
-        let mut rng = Rng(seed);
+    for seed in seeds(50) {
+        let mut rng = Rng::new(seed);
         let (mut client, mut whole) = pair(Config::default());
         let (_, mut cut) = pair(Config::default());
         for i in 0..20 {
@@ -177,5 +179,5 @@ fn fragmentation_does_not_change_what_is_received() {
         }
         assert_eq!(joined(got), expected);
         assert_eq!(drain(&mut cut), drain(&mut whole));
-    });
+    }
 }

@@ -12,6 +12,7 @@ use std::{
 };
 
 use mux::smux::{Config, Version, io::Session};
+use testkit::Go;
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
     net::{TcpListener, TcpStream},
@@ -27,28 +28,12 @@ const VERSIONS: [Version; 2] = [Version::V1, Version::V2];
 fn peer() -> Option<&'static Path> {
     static PEER: OnceLock<Option<PathBuf>> = OnceLock::new();
     PEER.get_or_init(|| {
-        let go = std::process::Command::new("go")
-            .arg("version")
-            .stdout(Stdio::null())
-            .status();
-        if !go.is_ok_and(|status| status.success()) {
-            // Not by `eprintln!`: the test runner hides what a passing test prints.
-            let _ = writeln!(
-                std::io::stderr(),
-                "\n*** SKIPPED: there is no `go`; nothing was checked against Go's smux ***\n"
-            );
-            return None;
-        }
-        let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("smux-peer");
-        let built = std::process::Command::new("go")
-            .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testing/interop/smux"))
-            .args(["build", "-o"])
-            .arg(&program)
-            .arg(".")
-            .status()
-            .expect("go runs");
-        assert!(built.success(), "the peer does not build");
-        Some(program)
+        let go = Go {
+            module: "smux",
+            package: ".",
+            flags: &[],
+        };
+        go.build_or_skip(env!("CARGO_TARGET_TMPDIR"), "smux-peer", "Go's smux")
     })
     .as_deref()
 }

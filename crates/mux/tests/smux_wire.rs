@@ -8,7 +8,9 @@ use mux::{
     Key, Side, Turn,
     smux::{Config, Event, INITIAL_WINDOW, OpenError, Smux, Version, Violation},
 };
-use support::{Rng, for_seeds};
+use testkit::seeds;
+
+use support::Rng;
 
 const NOW: Duration = Duration::ZERO;
 
@@ -487,8 +489,8 @@ fn a_bulk_transfer_does_not_hold_up_a_small_one() {
 
 #[test]
 fn no_input_and_no_order_of_calls_panics() {
-    for_seeds("no_input_and_no_order", 300, |seed| {
-        let mut rng = Rng(seed);
+    for seed in seeds(300) {
+        let mut rng = Rng::new(seed);
         let version = if rng.chance(2) {
             Version::V1
         } else {
@@ -551,5 +553,5 @@ fn no_input_and_no_order_of_calls_panics() {
         }
         let _ = smux.next_timeout();
         assert!(smux.stream_count() <= config.max_streams);
-    });
+    }
 }

@@ -43,6 +43,9 @@ impl Gauge {
     }
 }
 
+/// A set of counters with its list. The words `Counter` and `Gauge` mean the caller's types: the server has a set of its own, which all workers write.
+#[doc(hidden)]
+#[macro_export]
 macro_rules! metrics {
     ($(#[$doc:meta])* $name:ident { $($(#[doc = $help:literal])+ $field:ident: $kind:ident,)* }) => {
         $(#[$doc])*
@@ -55,7 +58,7 @@ macro_rules! metrics {
             /// Every metric: name without the `gt_` prefix, help text, Prometheus type, value.
             #[must_use]
             pub fn list(&self) -> Vec<(&'static str, &'static str, &'static str, u64)> {
-                vec![$((stringify!($field), concat!($($help),+), metrics!(@type $kind), self.$field.get()),)*]
+                vec![$((stringify!($field), concat!($($help),+), $crate::metrics!(@type $kind), self.$field.get()),)*]
             }
         }
     };

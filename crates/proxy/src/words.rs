@@ -159,7 +159,7 @@ pub(crate) fn invalid() -> io::Error {
     io::ErrorKind::InvalidData.into()
 }
 
-/// For answers that this proxy has written: what they may have was decided when they were read.
+/// For heads that this proxy has written: what they may have was decided when they were read.
 pub(crate) const UNLIMITED: h1::Limits = h1::Limits {
     head: usize::MAX,
     fields: usize::MAX,

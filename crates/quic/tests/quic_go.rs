@@ -6,7 +6,7 @@
 mod common;
 
 use std::{
-    io::{BufRead as _, BufReader, Write as _},
+    io::{BufRead as _, BufReader},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::OnceLock,
@@ -18,6 +18,7 @@ use common::{
 };
 use http::Request;
 use quic::http::Body;
+use testkit::Go;
 
 #[test]
 fn its_client_is_content_with_this_server() {
@@ -118,31 +119,13 @@ fn start(peer: &Path) -> (Running, u16) {
 /// The program, built once; `None` without Go.
 fn peer() -> Option<&'static Path> {
     static PEER: OnceLock<Option<PathBuf>> = OnceLock::new();
-    PEER.get_or_init(build).as_deref()
-}
-
-fn build() -> Option<PathBuf> {
-    let go = Command::new("go")
-        .arg("version")
-        .stdout(Stdio::null())
-        .status();
-    if !go.is_ok_and(|status| status.success()) {
-        // Not by `eprintln!`: the test runner hides what a passing test prints.
-        let _ = writeln!(
-            std::io::stderr(),
-            "\n*** SKIPPED: there is no `go`; nothing was checked against quic-go ***\n"
-        );
-        return None;
-    }
-    let module = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testing/interop/quic");
-    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("quic-go-peer");
-    let built = Command::new("go")
-        .current_dir(module)
-        .args(["build", "-trimpath", "-o"])
-        .arg(&program)
-        .arg("./peer")
-        .status()
-        .expect("go runs");
-    assert!(built.success(), "the peer does not build");
-    Some(program)
+    PEER.get_or_init(|| {
+        let go = Go {
+            module: "quic",
+            package: "./peer",
+            flags: &[],
+        };
+        go.build_or_skip(env!("CARGO_TARGET_TMPDIR"), "quic-go-peer", "quic-go")
+    })
+    .as_deref()
 }

@@ -77,27 +77,7 @@ impl Drop for Counted {
     }
 }
 
-macro_rules! metrics {
-    ($(#[$doc:meta])* $name:ident { $($(#[doc = $help:literal])+ $field:ident: $kind:ident,)* }) => {
-        $(#[$doc])*
-        #[derive(Debug, Default)]
-        pub struct $name {
-            $($(#[doc = $help])+ pub $field: $kind,)*
-        }
-
-        impl $name {
-            /// Every metric: name without the `gt_` prefix, help text, Prometheus type, value.
-            #[must_use]
-            pub fn list(&self) -> Vec<(&'static str, &'static str, &'static str, u64)> {
-                vec![$((stringify!($field), concat!($($help),+), metrics!(@type $kind), self.$field.get()),)*]
-            }
-        }
-    };
-    (@type Counter) => { "counter" };
-    (@type Gauge) => { "gauge" };
-}
-
-metrics! {
+proxy::metrics! {
     /// All of the server's own metrics; per-client and per-service counters are with their sessions.
     Metrics {
         /// Visitor connections that are open, whatever they wait for.

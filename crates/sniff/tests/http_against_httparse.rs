@@ -141,7 +141,7 @@ fn both_read_the_same() {
             ),
         }
     });
-    if std::env::var_os("SNIFF_SEED").is_none() {
+    if std::env::var_os("GT_SEED").is_none() {
         assert!(
             accepted.get() > 10_000,
             "most inputs should not be garbage: {}",

@@ -181,7 +181,7 @@ fn rustls_reads_the_same() {
         let alpn: Vec<_> = theirs.alpn().into_iter().flatten().collect();
         assert_eq!(ours.alpn, alpn);
     });
-    if std::env::var_os("SNIFF_SEED").is_none() {
+    if std::env::var_os("GT_SEED").is_none() {
         assert!(
             accepted.get() > 4_000,
             "most inputs should not be garbage: {}",

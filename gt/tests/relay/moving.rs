@@ -124,7 +124,7 @@ fn a_client_that_changes_its_network_keeps_a_transfer_and_an_idle_stream(transpo
         let client = server
             .client(transport, "web")
             // A sign of life every third of it.
-            .option("timeout", "9s")
+            .option("remoteTimeout", "9s")
             .service(service.url("tcp"), "name: echo, remoteTCPRandom: true")
             .start_up();
         (service, client)

@@ -15,6 +15,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use testkit::Random;
+
 /// What the path does.
 #[derive(Clone, Copy, Debug)]
 pub struct Path {
@@ -46,9 +48,9 @@ struct Shared {
     blocked: AtomicBool,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Line {
-    random: u64,
+    random: Random,
     count: u64,
     waiting: BinaryHeap<Reverse<Waiting>>,
 }
@@ -92,8 +94,9 @@ impl LossyPath {
             front,
             outer: Mutex::default(),
             line: Mutex::new(Line {
-                random: path.seed,
-                ..Line::default()
+                random: Random::new(path.seed),
+                count: 0,
+                waiting: BinaryHeap::new(),
             }),
             news: Condvar::new(),
             stop: AtomicBool::new(false),
@@ -179,11 +182,9 @@ impl Shared {
             return;
         }
         let mut line = lock(&self.line);
-        line.random = line.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = line.random;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        if (z ^ (z >> 31)) % 1000 < self.path.loss_per_mille || line.waiting.len() >= MOST_WAITING {
+        if line.random.number() % 1000 < self.path.loss_per_mille
+            || line.waiting.len() >= MOST_WAITING
+        {
             return;
         }
         line.count += 1;

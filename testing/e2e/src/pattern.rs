@@ -4,12 +4,13 @@
 use std::io::{self, Read, Write};
 
 use aws_lc_rs::digest::{Context, SHA256};
+use testkit::Random;
 
 /// A sequence of bytes; equal seeds give equal sequences.
 #[derive(Clone, Debug)]
 pub struct Pattern {
     seed: u64,
-    state: u64,
+    random: Random,
     word: [u8; 8],
     used: usize,
     position: u64,
@@ -21,7 +22,7 @@ impl Pattern {
     pub fn new(seed: u64) -> Self {
         Self {
             seed,
-            state: seed,
+            random: Random::new(seed),
             word: [0; 8],
             used: 8,
             position: 0,
@@ -106,13 +107,8 @@ impl Pattern {
         Ok(())
     }
 
-    // SplitMix64: https://prng.di.unimi.it/splitmix64.c (public domain) describes the constants.
     fn next_word(&mut self) -> [u8; 8] {
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)).to_le_bytes()
+        self.random.number().to_le_bytes()
     }
 }
 

@@ -1,5 +1,7 @@
 //! Simulations in which visitors keep the link busy: what each transport carries follows from the path's rate and loss. Replay: GT_SEED=n.
 
+use testkit::seeds;
+
 use super::*;
 
 const QUIC: Traits = traits(8.0, 1.0, true, Kind::Udp);
@@ -180,17 +182,9 @@ impl World {
     }
 }
 
-fn seeds() -> impl Iterator<Item = u64> {
-    let given = std::env::var("GT_SEED")
-        .ok()
-        .and_then(|seed| seed.parse().ok());
-    let seeds = given.map_or(0..100, |seed: u64| seed..seed + 1);
-    seeds.inspect(|seed| println!("replay: GT_SEED={seed}"))
-}
-
 #[test]
 fn a_path_that_loses_by_chance_is_left_to_the_transport_that_does_not_yield() {
-    for seed in seeds() {
+    for seed in seeds(100) {
         for loss in [0.01, 0.05, 0.1] {
             let path = Path {
                 rtt: 0.1,
@@ -215,7 +209,7 @@ fn a_path_that_loses_by_chance_is_left_to_the_transport_that_does_not_yield() {
 
 #[test]
 fn a_full_path_is_no_reason_to_leave() {
-    for seed in seeds() {
+    for seed in seeds(100) {
         for rtt in [0.002, 0.02, 0.1] {
             let mut world = World::new(seed, &ALL, Path { rtt, ..FINE });
             // A handshake on an empty path, then full for an hour.
@@ -232,7 +226,7 @@ fn a_full_path_is_no_reason_to_leave() {
 
 #[test]
 fn throttled_udp_is_left_for_tcp_and_stays_left_for_minutes() {
-    for seed in seeds() {
+    for seed in seeds(100) {
         for ways in [&ALL[..], &AUTO[..]] {
             let path = Path {
                 udp_rate: 0.6e6,
@@ -255,7 +249,7 @@ fn throttled_udp_is_left_for_tcp_and_stays_left_for_minutes() {
 
 #[test]
 fn a_trial_that_shows_nothing_better_is_over_soon_and_rare() {
-    for seed in seeds() {
+    for seed in seeds(100) {
         let path = Path {
             rtt: 0.1,
             loss: 0.01,
@@ -271,7 +265,7 @@ fn a_trial_that_shows_nothing_better_is_over_soon_and_rare() {
 
 #[test]
 fn when_udp_goes_silent_no_other_udp_way_is_tried_first() {
-    for seed in seeds() {
+    for seed in seeds(100) {
         let path = Path {
             rtt: 0.1,
             loss: 0.01,

@@ -1,5 +1,7 @@
 //! A simulated network with a virtual clock: three ways whose weather changes, seen through noise. Replay: GT_SEED=n.
 
+use testkit::{Random, seeds};
+
 use super::*;
 
 const QUIC: Traits = Traits {
@@ -21,25 +23,9 @@ const WSS: Traits = Traits {
     kind: Kind::Tcp,
 };
 
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
-    }
-
-    /// 0 to 1.
-    fn share(&mut self) -> f64 {
-        self.below(1_000_001) as f64 / 1e6
-    }
+/// 0 to 1.
+fn share(random: &mut Random) -> f64 {
+    random.below(1_000_001) as f64 / 1e6
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -70,7 +56,7 @@ impl World {
             now: Duration::ZERO,
             weather,
             noise,
-            random: Random(seed),
+            random: Random::new(seed),
             choice: Choice::new([QUIC, TLS, WSS], 0, Duration::ZERO),
             moves: Vec::new(),
             probes: 0,
@@ -80,7 +66,8 @@ impl World {
 
     fn figures(&mut self, way: usize) -> Figures {
         let Weather { rtt, loss, .. } = self.weather[way];
-        let mut noisy = |value: f64| value * (1.0 + self.noise * (2.0 * self.random.share() - 1.0));
+        let mut noisy =
+            |value: f64| value * (1.0 + self.noise * (2.0 * share(&mut self.random) - 1.0));
         Figures {
             rtt: Some(Duration::from_secs_f64(noisy(rtt))),
             loss: Some(noisy(loss)),
@@ -139,17 +126,9 @@ const BLOCKED: Weather = Weather {
     loss: 1.0,
 };
 
-fn seeds() -> impl Iterator<Item = u64> {
-    let given = std::env::var("GT_SEED")
-        .ok()
-        .and_then(|seed| seed.parse().ok());
-    let seeds = given.map_or(0..200, |seed: u64| seed..seed + 1);
-    seeds.inspect(|seed| println!("replay: GT_SEED={seed}"))
-}
-
 #[test]
 fn the_first_way_is_used_where_all_are_alike_whatever_the_noise() {
-    for seed in seeds() {
+    for seed in seeds(200) {
         let mut world = World::new(seed, [fine(0.05), fine(0.05), fine(0.05)], 0.25);
         world.run(3600);
         assert_eq!(world.moves, [], "seed {seed}");
@@ -158,7 +137,7 @@ fn the_first_way_is_used_where_all_are_alike_whatever_the_noise() {
 
 #[test]
 fn a_blocked_way_is_left_within_three_seconds_and_taken_again_when_it_works() {
-    for seed in seeds() {
+    for seed in seeds(200) {
         let mut world = World::new(seed, [fine(0.05), fine(0.05), fine(0.05)], 0.2);
         world.run(20 + seed % 100);
         let blocked_at = world.now;
@@ -231,7 +210,7 @@ fn when_nothing_works_each_way_gets_its_turn() {
 
 #[test]
 fn loss_moves_the_link_to_the_way_that_bears_it() {
-    for seed in seeds() {
+    for seed in seeds(200) {
         // UDP is throttled: a fifth of it is dropped.
         let mut world = World::new(seed, [fine(0.05), fine(0.05), fine(0.05)], 0.1);
         world.run(120);
@@ -274,9 +253,9 @@ fn a_link_that_carries_far_less_than_another_did_moves() {
 
 #[test]
 fn changing_weather_never_leaves_the_link_where_nothing_works_and_never_makes_it_flap() {
-    for seed in seeds() {
+    for seed in seeds(200) {
         let mut world = World::new(seed, [fine(0.05), fine(0.06), fine(0.07)], 0.3);
-        let mut weather = Random(seed ^ 0xabcd);
+        let mut weather = Random::new(seed ^ 0xabcd);
         for _ in 0..120 {
             for way in 0..3 {
                 // One always works, so that there is somewhere to go.
@@ -285,8 +264,8 @@ fn changing_weather_never_leaves_the_link_where_nothing_works_and_never_makes_it
                 } else {
                     Weather {
                         works: true,
-                        rtt: 0.01 + 0.1 * weather.share(),
-                        loss: 0.05 * weather.share(),
+                        rtt: 0.01 + 0.1 * share(&mut weather),
+                        loss: 0.05 * share(&mut weather),
                     }
                 };
             }

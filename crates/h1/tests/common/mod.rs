@@ -11,27 +11,10 @@ use h1::{
 };
 use rand::{Rng, SeedableRng, rngs::StdRng, seq::IndexedRandom};
 
-/// Runs `check` with `count` seeds (times H1_FACTOR), or with the one in H1_SEED. A failure prints how to replay it.
+/// Runs `check` with `count` seeds, or as [`testkit::seeds`] is told.
 pub fn for_seeds(count: u64, check: impl Fn(&mut StdRng)) {
-    let number = |name| {
-        std::env::var(name)
-            .ok()
-            .map(|text| text.parse::<u64>().expect("a number"))
-    };
-    let all = 0..count * number("H1_FACTOR").unwrap_or(1);
-    for seed in number("H1_SEED").map_or(all, |seed| seed..seed + 1) {
-        let replay = Replay(seed);
+    for seed in testkit::seeds(count) {
         check(&mut StdRng::seed_from_u64(seed));
-        std::mem::forget(replay);
-    }
-}
-
-struct Replay(u64);
-
-impl Drop for Replay {
-    fn drop(&mut self) {
-        let test = std::thread::current().name().unwrap_or_default().to_owned();
-        eprintln!("replay with: H1_SEED={} cargo test -p h1 {test}", self.0);
     }
 }
 

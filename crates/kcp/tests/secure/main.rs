@@ -6,7 +6,7 @@ mod world;
 use std::time::Duration;
 
 use kcp::secure::{CipherSet, End, FecPolicy, Options, Session};
-use world::{App, CLIENT, Network, Replay, SERVER, World, addr, seeds};
+use world::{App, CLIENT, Network, SERVER, World, addr, seeds};
 
 fn session(world: &World, i: usize) -> &Session {
     world.sessions[i].as_ref().expect("a session")
@@ -23,7 +23,6 @@ fn both_ended(world: &World) -> bool {
 #[test]
 fn every_byte_arrives_and_then_the_end() {
     for seed in seeds(60) {
-        let _replay = Replay(seed, "every_byte");
         let mut random = world::Random::new(seed ^ 0xabcd);
         let network = Network {
             delay_ms: random.pick(&[0, 20, 100, 300]),
@@ -90,7 +89,6 @@ fn two_sessions_have_nothing_in_common() {
 #[test]
 fn a_session_follows_its_client_to_another_address() {
     for seed in seeds(20) {
-        let _replay = Replay(seed, "follows");
         let network = Network {
             delay_ms: 30,
             loss_percent: 5,
@@ -127,7 +125,6 @@ fn a_session_follows_its_client_to_another_address() {
 #[test]
 fn an_address_that_does_not_answer_gets_little_and_not_for_long() {
     for seed in seeds(20) {
-        let _replay = Replay(seed, "does_not_answer");
         let network = Network {
             delay_ms: 30,
             ..Network::default()
@@ -242,7 +239,6 @@ fn fec_follows_loss_and_helps_what_is_small() {
     let delays = [FecPolicy::Off, FecPolicy::Auto].map(|fec| {
         let mut late = 0;
         for seed in seeds(4) {
-            let _replay = Replay(seed, "fec_follows");
             let network = Network {
                 delay_ms: 50,
                 loss_percent: 10,
@@ -315,7 +311,6 @@ fn fec_costs_nothing_where_nothing_is_lost() {
 #[test]
 fn parity_of_full_packets_is_sent_and_repairs() {
     for seed in seeds(5) {
-        let _replay = Replay(seed, "full_packets");
         let network = Network {
             delay_ms: 20,
             loss_percent: 5,

@@ -13,65 +13,7 @@ use kcp::{
     secure::{Connecting, Gate, GateLimits, Options, PacketKind, Reply, Session, receiver},
 };
 
-/// SplitMix64.
-pub(crate) struct Random(u64);
-
-impl Random {
-    pub(crate) fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    pub(crate) fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
-    }
-
-    pub(crate) fn percent(&mut self, chance: u64) -> bool {
-        self.below(100) < chance
-    }
-
-    pub(crate) fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
-        choices[self.below(choices.len() as u64) as usize]
-    }
-
-    pub(crate) fn bytes<const N: usize>(&mut self) -> [u8; N] {
-        let mut bytes = [0; N];
-        bytes.fill_with(|| self.next() as u8);
-        bytes
-    }
-}
-
-/// Says how to run a failed seed again.
-pub(crate) struct Replay(pub(crate) u64, pub(crate) &'static str);
-
-impl Drop for Replay {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            eprintln!(
-                "replay: KCP_SEED={} cargo test -p kcp --test secure {}",
-                self.0, self.1
-            );
-        }
-    }
-}
-
-/// The seed in KCP_SEED, or the first `count`.
-pub(crate) fn seeds(count: u64) -> Vec<u64> {
-    match std::env::var("KCP_SEED")
-        .ok()
-        .and_then(|seed| seed.parse().ok())
-    {
-        Some(seed) => vec![seed],
-        None => (0..count).collect(),
-    }
-}
+pub(crate) use testkit::{Random, seeds};
 
 /// What the network does to datagrams of either direction.
 #[derive(Clone, Copy, Debug, Default)]
@@ -376,7 +318,7 @@ impl World {
             2 => evil.truncate(self.random.below(evil.len() as u64 + 1) as usize),
             _ => {
                 let head = evil.len().min(9);
-                evil[head..].fill_with(|| self.random.next() as u8);
+                evil[head..].fill_with(|| self.random.number() as u8);
             }
         }
         self.fly(to, from, evil.clone());

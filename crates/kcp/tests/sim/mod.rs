@@ -11,68 +11,7 @@ use kcp::{Config, Pipeline, Time, arq::Conv, seal::Seal};
 
 use cubic::Cubic;
 
-/// SplitMix64.
-pub(crate) struct Random(u64);
-
-impl Random {
-    pub(crate) fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// Below `bound`.
-    pub(crate) fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
-    }
-
-    pub(crate) fn percent(&mut self, chance: u64) -> bool {
-        self.below(100) < chance
-    }
-
-    pub(crate) fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
-        choices[self.below(choices.len() as u64) as usize]
-    }
-
-    pub(crate) fn seed(&mut self) -> [u8; 32] {
-        let mut seed = [0; 32];
-        seed.fill_with(|| self.next() as u8);
-        seed
-    }
-}
-
-/// Says how to run a failed seed again.
-pub(crate) struct Replay(pub(crate) u64, pub(crate) &'static str);
-
-impl Drop for Replay {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            eprintln!(
-                "replay: KCP_SEED={} cargo test -p kcp --test simulation {}",
-                self.0, self.1
-            );
-        }
-    }
-}
-
-/// The seeds of a test: the one in KCP_SEED, or the first KCP_SEEDS, or the first `count`.
-pub(crate) fn seeds(count: u64) -> Vec<u64> {
-    match std::env::var("KCP_SEED") {
-        Ok(seed) => vec![seed.parse().expect("KCP_SEED is a number")],
-        Err(_) => {
-            let wished = std::env::var("KCP_SEEDS")
-                .ok()
-                .map(|count| count.parse().expect("KCP_SEEDS is a number"));
-            (1..=wished.unwrap_or(count)).collect()
-        }
-    }
-}
+pub(crate) use testkit::{Random, seeds};
 
 /// What the network does to datagrams of either direction.
 #[derive(Clone, Debug, Default)]
@@ -159,7 +98,7 @@ impl World {
         let now = Time::from_millis(random.pick(&[0, 1_000_000, (1 << 32) - 5000]));
         let [a, b] = configs;
         let mut end = |config: Config, (bytes, write, read)| {
-            let pipeline = Pipeline::new(Conv(9), config, Arc::clone(seal), random.seed())
+            let pipeline = Pipeline::new(Conv(9), config, Arc::clone(seal), random.bytes())
                 .expect("a valid configuration");
             End::new(pipeline, bytes, write, read)
         };

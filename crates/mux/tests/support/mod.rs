@@ -4,20 +4,21 @@
 use std::{collections::VecDeque, time::Duration};
 
 use mux::{Config, Event, Key, Mux, Side};
+use testkit::Random;
 
 pub(crate) mod app;
 
-/// SplitMix64: small, and the same everywhere.
+/// A seeded generator.
 #[derive(Clone, Debug)]
-pub(crate) struct Rng(pub(crate) u64);
+pub(crate) struct Rng(Random);
 
 impl Rng {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(Random::new(seed))
+    }
+
     pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
+        self.0.number()
     }
 
     /// A number below `n`.
@@ -36,34 +37,6 @@ impl Rng {
         }
         let bits = self.below((usize::BITS - max.leading_zeros()) as usize + 1);
         self.below(1 << bits).min(max)
-    }
-}
-
-/// Runs `test` for `GT_SEED`, or for seeds 1 to `GT_SEEDS` (or `count`); says how to replay the one that fails.
-pub(crate) fn for_seeds(name: &str, count: u64, test: impl Fn(u64)) {
-    let number = |name| std::env::var(name).ok().and_then(|v| v.parse::<u64>().ok());
-    let seeds = match number("GT_SEED") {
-        Some(seed) => seed..=seed,
-        None => 1..=number("GT_SEEDS").unwrap_or(count),
-    };
-    for seed in seeds {
-        let guard = Replay { name, seed };
-        test(seed);
-        std::mem::forget(guard);
-    }
-}
-
-struct Replay<'a> {
-    name: &'a str,
-    seed: u64,
-}
-
-impl Drop for Replay<'_> {
-    fn drop(&mut self) {
-        eprintln!(
-            "replay: GT_SEED={} cargo test -p mux {} -- --nocapture",
-            self.seed, self.name
-        );
     }
 }
 

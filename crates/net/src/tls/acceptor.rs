@@ -14,7 +14,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use rustls::server::{
     Accepted, AcceptedAlert, Acceptor, ClientHello, ProducesTickets, ResolvesServerCert,
-    ServerSessionMemoryCache, StoresServerSessions,
+    StoresServerSessions,
 };
 use rustls::sign::CertifiedKey;
 use rustls::{Connection, ServerConfig};
@@ -22,7 +22,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::hello;
 use super::stream::{HandshakeFailure, TlsStream};
-use super::{Certificate, TlsConfigError, TlsError, provider, verify};
+use super::{Certificate, Sessions, TlsConfigError, TlsError, provider, verify};
 use crate::Stream;
 
 /// The oldest TLS version accepted.
@@ -84,7 +84,7 @@ impl TlsAcceptor {
         let setup = |error: rustls::Error| TlsConfigError::Setup(error.to_string());
         let resumption = Resumption {
             tickets: rustls::crypto::aws_lc_rs::Ticketer::new().map_err(setup)?,
-            sessions: ServerSessionMemoryCache::new(SESSIONS),
+            sessions: Arc::new(Sessions::new(SESSIONS)),
         };
         let snapshot = ArcSwap::from_pointee(Snapshot::new(options, &resumption)?);
         Ok(Self {

@@ -11,6 +11,7 @@ mod error;
 mod files;
 mod hello;
 mod peer;
+mod sessions;
 pub(crate) mod stream;
 mod verify;
 
@@ -22,6 +23,7 @@ pub use connector::{TlsClientOptions, TlsConnector, Trust};
 pub use error::{TlsConfigError, TlsError, TlsFileError};
 pub use files::{Certificate, load_certificates, self_signed};
 pub use peer::PeerCertificate;
+pub use sessions::Sessions;
 
 use std::sync::{Arc, LazyLock};
 

@@ -20,6 +20,7 @@ use super::{
     pool::Place,
     translate::{self, Framed},
 };
+use crate::words::UNLIMITED;
 
 /// The stream of one request. Dropped before its end, it is reset.
 #[derive(Debug)]
@@ -201,7 +202,7 @@ impl ServerStream {
         let before = read.len();
         read.extend_from_slice(bytes);
         let mut head = RequestHead::default();
-        let parsed = head.parse(read, &translate::UNLIMITED);
+        let parsed = head.parse(read, &UNLIMITED);
         let Some(length) = parsed.map_err(|_| invalid())? else {
             return Poll::Ready(Ok(bytes.len()));
         };
@@ -210,7 +211,7 @@ impl ServerStream {
         };
         let secure = self.place.connection().below.secure;
         let translated = translate::request(&request, secure).ok_or_else(invalid)?;
-        let (mut body, _) = h1::Visitor::new(&translate::UNLIMITED).begin(request);
+        let (mut body, _) = h1::Visitor::new(&UNLIMITED).begin(request);
         let _ = body.decoder();
         let ends = body.is_complete();
         self.head_only = request.method() == b"HEAD";

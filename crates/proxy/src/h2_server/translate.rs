@@ -117,19 +117,6 @@ fn field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// For requests that this proxy has written: what they may have was decided when they were read.
-pub(super) const UNLIMITED: h1::Limits = h1::Limits {
-    head: usize::MAX,
-    fields: usize::MAX,
-    target: usize::MAX,
-    chunk_extension: usize::MAX,
-    chunk_extensions: usize::MAX,
-    trailers: usize::MAX,
-    drain: u64::MAX,
-    requests: u64::MAX,
-    interim: u32::MAX,
-};
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,9 +7,9 @@
 use std::{fmt, sync::Arc};
 
 use arc_swap::ArcSwap;
-use net::tls::{TlsAcceptor, TlsConfigError, TlsServerOptions};
+use net::tls::{Sessions, TlsAcceptor, TlsConfigError, TlsServerOptions};
 use quinn::crypto::rustls::QuicServerConfig;
-use rustls::server::{ProducesTickets, ServerSessionMemoryCache};
+use rustls::server::ProducesTickets;
 
 /// Certificates and protocols of a server. Cheap to clone; clones share what [`ServerTls::reload`] sets.
 #[derive(Clone)]
@@ -72,7 +72,7 @@ fn prepare(
     let mut config = config.clone();
     config.alpn_protocols = alpn.to_vec();
     config.ticketer = Arc::new(NoTickets);
-    config.session_storage = ServerSessionMemoryCache::new(MOST_SESSIONS);
+    config.session_storage = Arc::new(Sessions::new(MOST_SESSIONS));
     // RFC 9001 §4.6.1: any other value is not allowed.
     config.max_early_data_size = u32::MAX;
     QuicServerConfig::try_from(config)

@@ -9,30 +9,10 @@ use std::fmt::Debug;
 
 use rand::{Rng, SeedableRng, rngs::StdRng, seq::IndexedRandom};
 
-/// Runs `check` with `count` seeds (times SNIFF_FACTOR), or with the one in SNIFF_SEED. A failure prints how to replay it.
+/// Runs `check` with `count` seeds, or as [`testkit::seeds`] is told.
 pub fn for_seeds(count: u64, check: impl Fn(&mut StdRng)) {
-    let number = |name| {
-        std::env::var(name)
-            .ok()
-            .map(|text| text.parse::<u64>().expect("a number"))
-    };
-    let all = 0..count * number("SNIFF_FACTOR").unwrap_or(1);
-    for seed in number("SNIFF_SEED").map_or(all, |seed| seed..seed + 1) {
-        let replay = Replay(seed);
+    for seed in testkit::seeds(count) {
         check(&mut StdRng::seed_from_u64(seed));
-        std::mem::forget(replay);
-    }
-}
-
-struct Replay(u64);
-
-impl Drop for Replay {
-    fn drop(&mut self) {
-        let test = std::thread::current().name().unwrap_or_default().to_owned();
-        eprintln!(
-            "replay with: SNIFF_SEED={} cargo test -p sniff {test}",
-            self.0
-        );
     }
 }
 

@@ -5,33 +5,30 @@
     reason = "every test binary uses its own part"
 )]
 
+use testkit::Random;
 use tunnel::*;
 
-/// SplitMix64: small, and the same everywhere.
-pub struct Rng(pub u64);
+/// A seeded generator.
+pub struct Rng(Random);
 
 impl Rng {
+    pub fn new(seed: u64) -> Self {
+        Self(Random::new(seed))
+    }
+
     pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
+        self.0.number()
     }
 
     pub fn below(&mut self, bound: usize) -> usize {
-        usize::try_from(self.next() % (bound.max(1) as u64)).unwrap()
+        usize::try_from(self.0.below(bound as u64)).unwrap()
     }
 }
 
-/// Runs `test` over seeds; `TUNNEL_SEED=n` replays one.
+/// Runs `test` over seeds, or as [`testkit::seeds`] is told.
 pub fn seeds(count: u64, test: impl Fn(&mut Rng)) {
-    let only = std::env::var("TUNNEL_SEED")
-        .ok()
-        .map(|s| s.parse::<u64>().expect("TUNNEL_SEED is a number"));
-    for seed in only.map_or(0..count, |seed| seed..seed + 1) {
-        println!("replay with: TUNNEL_SEED={seed}");
-        test(&mut Rng(seed));
+    for seed in testkit::seeds(count) {
+        test(&mut Rng::new(seed));
     }
 }
 

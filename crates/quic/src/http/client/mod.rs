@@ -1,35 +1,38 @@
 //! A client: HTTP/3 where it works, HTTP/2 and 1.1 over TCP where it does not.
 //!
 //! For a server it does not know, QUIC gets a head start; when nothing came of it by then, TCP is tried beside it, and the first of both is used. A
-//! server that was silent over QUIC is asked over TCP for some minutes. Connections are kept and shared by all requests to a server; sessions are
-//! remembered, so that a request with a safe method can go out with the first packet of a connection (0-RTT).
+//! server that was silent over QUIC is asked over TCP for some minutes, then over QUIC again, beside the requests that go on. Connections are
+//! kept and shared by all requests to a server; sessions are remembered, so that a request with a safe method can go out with the first packet
+//! of a connection (0-RTT).
 //!
 //! It lives on one thread: a `LocalRuntime` of tokio (as [`net::Workers`] have), or a `LocalSet`.
 
 use std::{
-    cell::RefCell,
+    cell::{Cell, RefCell},
     collections::HashMap,
     fmt, io,
-    net::SocketAddr,
     rc::Rc,
     time::{Duration, Instant},
 };
 
 use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, header};
 use hyper::client::conn::{http1, http2};
-use hyper_util::rt::{TokioIo, TokioTimer};
 use net::{
     Shutdown,
     tls::{TlsClientOptions, TlsConfigError, TlsConnector, TlsError},
 };
 use tokio::time::timeout;
 
-use super::{Body, Protocol, Received, exchange, tcp::LocalTasks};
+use super::{Body, Protocol, Received, exchange};
 use crate::{
-    ALPN_H3, ConnectError,
+    ConnectError,
     client::{Client as Connector, ClientConfig},
     h3::{self, Code, Settings, client::Connection},
 };
+
+mod connect;
+
+use connect::Chosen;
 
 /// Which versions of HTTP to speak.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -152,6 +155,8 @@ struct Server {
     http2: RefCell<Option<http2::SendRequest<Body>>>,
     http1: RefCell<Vec<http1::SendRequest<Body>>>,
     avoid_until: RefCell<Option<Instant>>,
+    /// Is being asked over QUIC, beside what goes over TCP.
+    asking: Cell<bool>,
 }
 
 #[derive(Clone)]
@@ -305,175 +310,6 @@ impl Client {
         Rc::clone(origins.entry(origin.clone()).or_default())
     }
 
-    /// A connection to send a request on.
-    async fn connection(
-        &self,
-        origin: &Origin,
-        server: &Rc<Server>,
-        versions: Versions,
-        may_be_early: bool,
-    ) -> Result<Chosen, RequestError> {
-        let options = &self.inner.options;
-        if let Some(http3) = server.usable(may_be_early).await {
-            return Ok(Chosen::Http3(http3));
-        }
-        if versions == Versions::OnlyHttp3 {
-            let http3 = self.connect_http3(origin, server, may_be_early).await?;
-            return Ok(Chosen::Http3(http3));
-        }
-        if let Some(tcp) = server.kept_tcp() {
-            return Ok(Chosen::Tcp(tcp));
-        }
-        if server.avoids_quic() {
-            return Ok(Chosen::Tcp(self.connect_tcp(origin, server).await?));
-        }
-        // It goes on when TCP was faster, so that the next request has it.
-        let attempt = {
-            let (client, origin, server) = (self.clone(), origin.clone(), Rc::clone(server));
-            tokio::task::spawn_local(async move {
-                let result = client.connect_http3(&origin, &server, may_be_early).await;
-                if result.is_err() {
-                    let until = Instant::now() + client.inner.options.avoid_time;
-                    *server.avoid_until.borrow_mut() = Some(until);
-                }
-                result
-            })
-        };
-        let mut attempt = std::pin::pin!(async move {
-            match attempt.await {
-                Ok(result) => result,
-                Err(_) => Err(RequestError::Late),
-            }
-        });
-        let first = timeout(options.head_start, attempt.as_mut()).await;
-        let tcp = self.connect_tcp(origin, server);
-        match first {
-            Ok(Ok(http3)) => Ok(Chosen::Http3(http3)),
-            Ok(Err(_)) => Ok(Chosen::Tcp(tcp.await?)),
-            Err(_) => {
-                let mut tcp = std::pin::pin!(tcp);
-                tokio::select! {
-                    http3 = attempt.as_mut() => match http3 {
-                        Ok(http3) => Ok(Chosen::Http3(http3)),
-                        Err(_) => Ok(Chosen::Tcp(tcp.await?)),
-                    },
-                    connected = tcp.as_mut() => match connected {
-                        Ok(tcp) => Ok(Chosen::Tcp(tcp)),
-                        Err(error) => attempt.await.map(Chosen::Http3).map_err(|_| error),
-                    },
-                }
-            }
-        }
-    }
-
-    /// One at a time for each server; who waited finds the connection.
-    async fn connect_http3(
-        &self,
-        origin: &Origin,
-        server: &Rc<Server>,
-        may_be_early: bool,
-    ) -> Result<Http3, RequestError> {
-        let options = &self.inner.options;
-        let _connecting = server.connecting.lock().await;
-        if let Some(http3) = server.usable(may_be_early).await {
-            return Ok(http3);
-        }
-        let addresses = resolve(origin).await?;
-        let mut last = None;
-        for address in addresses {
-            let connected = self.connect_quic(address, origin, may_be_early).await;
-            match connected {
-                Ok((quinn, accepted)) => {
-                    let connection = Connection::start(quinn, options.http3.clone()).await?;
-                    let established = Shutdown::new();
-                    let http3 = Http3 {
-                        connection,
-                        established: established.clone(),
-                    };
-                    match accepted {
-                        None => established.trigger(),
-                        Some(accepted) => {
-                            let limit = options.connect_time.min(EARLY);
-                            let connection = http3.connection.clone();
-                            tokio::task::spawn_local(async move {
-                                match timeout(limit, accepted).await {
-                                    Ok(true) => established.trigger(),
-                                    // Its control stream is lost with the rest: of no use any more.
-                                    Ok(false) | Err(_) => connection.close(),
-                                }
-                            });
-                        }
-                    }
-                    *server.http3.borrow_mut() = Some(http3.clone());
-                    return Ok(http3);
-                }
-                Err(error) => last = Some(error),
-            }
-        }
-        Err(last.map_or(RequestError::Late, RequestError::Quic))
-    }
-
-    async fn connect_quic(
-        &self,
-        address: SocketAddr,
-        origin: &Origin,
-        may_be_early: bool,
-    ) -> Result<(quinn::Connection, Option<quinn::ZeroRttAccepted>), ConnectError> {
-        let name = origin.bare_host();
-        if may_be_early {
-            self.inner
-                .quic
-                .connect_early(address, name, &[ALPN_H3])
-                .await
-        } else {
-            let connection = self.inner.quic.connect(address, name, &[ALPN_H3]).await?;
-            Ok((connection, None))
-        }
-    }
-
-    async fn connect_tcp(&self, origin: &Origin, server: &Rc<Server>) -> Result<Tcp, RequestError> {
-        let connecting = self.connect_tcp_in_any_time(origin, server);
-        let connected = timeout(self.inner.options.connect_time, connecting).await;
-        connected.map_err(|_| RequestError::Late)?
-    }
-
-    async fn connect_tcp_in_any_time(
-        &self,
-        origin: &Origin,
-        server: &Rc<Server>,
-    ) -> Result<Tcp, RequestError> {
-        let options = &self.inner.options;
-        let addresses = resolve(origin).await?;
-        let stream = net::connect_tcp(&addresses, None).await?;
-        let _ = net::tune_visitor(&stream);
-        let stream = if origin.secure {
-            self.inner.tls.connect(stream, origin.bare_host()).await?
-        } else {
-            stream
-        };
-        if stream.alpn() == Some(b"h2") {
-            let mut builder = http2::Builder::new(LocalTasks);
-            builder
-                .timer(TokioTimer::new())
-                .max_header_list_size(
-                    u32::try_from(options.http3.section_bytes).unwrap_or(u32::MAX),
-                )
-                .keep_alive_interval(options.transport.idle);
-            let (sender, connection) = builder.handshake(TokioIo::new(stream)).await?;
-            tokio::task::spawn_local(connection);
-            *server.http2.borrow_mut() = Some(sender.clone());
-            Ok(Tcp::Two(sender))
-        } else {
-            let mut builder = http1::Builder::new();
-            builder
-                .max_headers(options.http3.fields)
-                .max_buf_size(options.http3.section_bytes.max(8192));
-            let (sender, connection) = builder.handshake(TokioIo::new(stream)).await?;
-            tokio::task::spawn_local(connection);
-            Ok(Tcp::One(sender))
-        }
-    }
-
     async fn over_tcp(
         &self,
         origin: &Origin,
@@ -561,52 +397,6 @@ impl fmt::Debug for Client {
     }
 }
 
-enum Chosen {
-    Http3(Http3),
-    Tcp(Tcp),
-}
-
-impl Server {
-    /// The QUIC connection, if there is one that takes requests; complete, unless the request may be early.
-    async fn usable(&self, may_be_early: bool) -> Option<Http3> {
-        let http3 = self.http3.borrow().clone()?;
-        if !http3.connection.takes_requests() {
-            self.http3.borrow_mut().take();
-            return None;
-        }
-        if !may_be_early {
-            tokio::select! {
-                () = http3.established.wait() => {}
-                _ = http3.connection.quinn().closed() => return None,
-            }
-        }
-        Some(http3)
-    }
-
-    fn kept_tcp(&self) -> Option<Tcp> {
-        let mut two = self.http2.borrow_mut();
-        if let Some(sender) = &*two {
-            if !sender.is_closed() {
-                return Some(Tcp::Two(sender.clone()));
-            }
-            *two = None;
-        }
-        let mut kept = self.http1.borrow_mut();
-        while let Some(sender) = kept.pop() {
-            if sender.is_ready() {
-                return Some(Tcp::One(sender));
-            }
-        }
-        None
-    }
-
-    fn avoids_quic(&self) -> bool {
-        self.avoid_until
-            .borrow()
-            .is_some_and(|until| Instant::now() < until)
-    }
-}
-
 impl Origin {
     fn of(uri: &Uri) -> Result<Self, RequestError> {
         let bad = || RequestError::BadUri(uri.clone());
@@ -635,19 +425,6 @@ impl Origin {
         host.and_then(|host| host.strip_suffix(']'))
             .unwrap_or(&self.host)
     }
-}
-
-async fn resolve(origin: &Origin) -> Result<Vec<SocketAddr>, RequestError> {
-    let failed = |error| RequestError::Resolve {
-        host: origin.host.clone(),
-        error,
-    };
-    let found = net::lookup_host((origin.bare_host(), origin.port)).await;
-    let addresses: Vec<_> = found.map_err(failed)?.take(ADDRESSES).collect();
-    if addresses.is_empty() {
-        return Err(failed(io::ErrorKind::NotFound.into()));
-    }
-    Ok(addresses)
 }
 
 fn copy(request: &Request<Body>) -> Request<Body> {
@@ -698,13 +475,9 @@ fn is_lost(error: &RequestError) -> bool {
     )
 }
 
-/// How long a server that is known may stay silent before it is asked anew: long for any path, short for whoever waits.
-const EARLY: Duration = Duration::from_secs(3);
 /// Servers that are remembered.
 const ORIGINS: usize = 256;
 /// Idle connections of HTTP/1.1 to a server.
 const KEPT: usize = 8;
-/// Addresses of a name that are tried.
-const ADDRESSES: usize = 8;
 /// Interim responses before the last one.
 const INTERIM: usize = 16;
