@@ -287,6 +287,22 @@ fn a_server_that_nobody_can_use_is_refused() {
 }
 
 #[test]
+fn http3_is_where_https_is_and_shares_it_with_quic_links_only() {
+    let with = |more: &str| {
+        World::default().server(&format!(
+            "options: {{certFile: c, keyFile: k, http3: true, allowAnyClient: true, {more}}}"
+        ))
+    };
+    refused(with("quicAddr: 443"), &["`http3` needs `tlsAddr`"]);
+    refused(
+        with("tlsAddr: 443, kcpAddr: 443"),
+        &["`http3` and `kcpAddr` are at the same address"],
+    );
+    let shared = with("tlsAddr: 443, quicAddr: 443").expect("it loads");
+    assert!(shared.listeners.http3 && shared.listeners.quic == shared.listeners.tls);
+}
+
+#[test]
 fn certificates_and_keys_belong_together() {
     refused(
         World::default().server("options: {tlsAddr: 443, allowAnyClient: true}"),

@@ -3,7 +3,6 @@
 //! The peer is built from `testing/interop/kcp` for both pinned versions. Without Go the tests say so loudly and pass.
 
 use std::{
-    io::Write as _,
     net::{IpAddr, Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
     process::Stdio,

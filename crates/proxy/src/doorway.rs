@@ -9,7 +9,7 @@ use route::{Claim, Scheme};
 
 use crate::{
     aside::Aside,
-    ingress,
+    h3, ingress,
     log::Lines,
     metrics::Metrics,
     relay::Relay,
@@ -45,6 +45,8 @@ pub struct Arrival {
     pub scheme: Scheme,
     /// The place of the proxy's listener on that address; `None` where there is none, and only relay services answer.
     pub listener: Option<u16>,
+    /// The UDP port where the same is to be had over HTTP/3.
+    pub http3: Option<u16>,
 }
 
 impl Doorway {
@@ -76,15 +78,30 @@ impl Doorway {
             local: arrival.local,
             scheme: arrival.scheme,
             listener: arrival.listener.unwrap_or(u16::MAX),
-            entry: match arrival.listener {
-                Some(_) => Entry::Shared,
-                None => Entry::Relay,
-            },
+            entry: Entry::of_server(arrival.listener),
             certificate: None,
-            http3: None,
+            http3: arrival.http3,
             preface: true,
         };
         ingress::visit_of_server(worker, stream, about).await;
+    }
+
+    /// Serves an HTTP/3 connection until it ends. Runs on one of the threads. `local` and `listener` are as in [`Arrival`].
+    pub async fn serve_http3(
+        &self,
+        incoming: quic::Incoming,
+        local: SocketAddr,
+        listener: Option<u16>,
+    ) {
+        let Some(worker) = self.worker() else {
+            return;
+        };
+        let entrance = h3::Entrance {
+            local,
+            listener: listener.unwrap_or(u16::MAX),
+            entry: Entry::of_server(listener),
+        };
+        h3::serve(worker, entrance, incoming).await;
     }
 
     /// This thread's worker.

@@ -32,25 +32,38 @@ use crate::{
     worker::Worker,
 };
 
+/// Where connections come in, and who answers there.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entrance {
+    pub(crate) local: SocketAddr,
+    pub(crate) listener: u16,
+    pub(crate) entry: Entry,
+}
+
 /// Serves the connections of one socket until the proxy leaves, and then those it has.
-pub(crate) async fn accept(worker: Rc<Worker>, door: Rc<Door>, shard: quic::Shard) {
+pub(crate) async fn accept(worker: Rc<Worker>, door: &Door, shard: quic::Shard) {
     let endpoint = match shard.start() {
         Ok(endpoint) => endpoint,
         Err(error) => return tracing::error!(%error, "a QUIC endpoint does not start"),
     };
+    let entrance = Entrance {
+        local: door.address,
+        listener: door.index,
+        entry: Entry::Proxy,
+    };
     while let Some(incoming) = endpoint.accept().await {
-        tokio::task::spawn_local(serve(Rc::clone(&worker), Rc::clone(&door), incoming));
+        tokio::task::spawn_local(serve(Rc::clone(&worker), entrance, incoming));
     }
     // The socket is another process's too: it is let go of as soon as nobody here needs it.
     while !endpoint.drained(LOOK).await {}
 }
 
-async fn serve(worker: Rc<Worker>, door: Rc<Door>, incoming: quic::Incoming) {
+/// Serves one connection until it ends.
+pub(crate) async fn serve(worker: Rc<Worker>, entrance: Entrance, incoming: quic::Incoming) {
     worker.metrics.proxy_visitors_total.add_one();
     worker.metrics.proxy_visitors_open.up();
     let _open = Open(&worker);
     let settings = settings(&worker);
-    let local = door.address;
     let Ok(mut connection) = Connection::start(incoming, settings).await else {
         return;
     };
@@ -95,11 +108,11 @@ async fn serve(worker: Rc<Worker>, door: Rc<Door>, incoming: quic::Incoming) {
                 certificate = certificate.or_else(|| shown(connection.quinn()));
                 let about = About {
                     peer: unmapped(connection.quinn().remote_address()),
-                    local,
+                    local: entrance.local,
                     scheme: Scheme::Https,
-                    listener: door.index,
+                    listener: entrance.listener,
                     http3: None,
-                    entry: Entry::Proxy,
+                    entry: entrance.entry,
                     preface: false,
                     certificate: certificate.clone(),
                 };

@@ -294,7 +294,7 @@ impl Proxy {
             if let Some(handle) = handles.get(shard.index() % handles.len()) {
                 let _ = handle.spawn(move || async move {
                     if let Some(worker) = Worker::current() {
-                        h3::accept(worker, Rc::new(door), shard).await;
+                        h3::accept(worker, &door, shard).await;
                     }
                 });
             }

@@ -48,6 +48,16 @@ pub enum Entry {
     Relay,
 }
 
+impl Entry {
+    /// At an address of a server, where the proxy has this listener, or none.
+    pub(crate) fn of_server(listener: Option<u16>) -> Self {
+        match listener {
+            Some(_) => Self::Shared,
+            None => Self::Relay,
+        }
+    }
+}
+
 /// Serves a connection until it ends. `Some`: the first bytes are HTTP/2's; they are in the input.
 pub(crate) async fn serve(
     worker: &Rc<Worker>,

@@ -130,6 +130,7 @@ async fn serve_requests(server: &Shared, visit: Visit, listener: Option<u16>) {
         local: about.local,
         scheme: scheme(&stream),
         listener,
+        http3: server.http3.filter(|_| stream.is_encrypted()),
     };
     let serving = server.doorway.serve(stream.with_prefix(head), arrival);
     Box::pin(serving).await;

@@ -40,6 +40,7 @@ impl Server {
         process("sniAddr", was.sni != is.sni);
         process("kcpAddr", was.kcp != is.kcp);
         process("quicAddr", was.quic != is.quic);
+        process("http3", was.http3 != is.http3);
         process("bbr", old.bbr != new.bbr);
         process("udpFEC", old.udp_fec != new.udp_fec);
         process("kcpMode, kcpFEC, kcpMTU", differ(&old.kcp, &new.kcp));
@@ -130,6 +131,7 @@ impl Server {
             .filter(|(session, _)| !still_welcome(&before.config, new, &session.account.id))
             .map(|(session, _)| session.key)
             .collect();
+        self.over_udp.show(&live);
         shared.replace_live(live);
         if !gone.is_empty() {
             let gone = Arc::new(gone);

@@ -89,6 +89,8 @@ pub(crate) struct Shared {
     /// And for QUIC links.
     pub(crate) quic: Passing,
     pub(crate) started: Instant,
+    /// Where HTTP/3 is served, for those who came over TLS.
+    pub(crate) http3: Option<u16>,
     /// Option and address of each listener.
     pub(crate) listeners: Vec<(&'static str, SocketAddr)>,
     pub(crate) status_page: StatusPage,
@@ -126,8 +128,11 @@ pub(crate) struct Live {
     pub(crate) keys: Keys,
     pub(crate) auth_api: Option<AuthApi>,
     pub(crate) tls: Option<TlsAcceptor>,
+    /// Certificates and protocols at `quicAddr`.
     pub(crate) quic: Option<quic::ServerTls>,
-    /// The same with HTTP/2, for names whose requests are looked at one by one.
+    /// And at the address of `tlsAddr`, where that is another one and HTTP/3 is served.
+    pub(crate) http3: Option<quic::ServerTls>,
+    /// As `tls` with HTTP/2, for names whose requests are looked at one by one.
     pub(crate) tls_http2: Option<TlsAcceptor>,
     /// What the certificate files held.
     pub(crate) certificates: Vec<Vec<u8>>,
@@ -144,7 +149,12 @@ impl Live {
         };
         Ok(Self {
             keys: Keys::new(&config)?,
-            quic: quic_tls(&config)?,
+            quic: quic_tls(
+                &config,
+                config.listeners.quic.is_some(),
+                &quic_protocols(&config),
+            )?,
+            http3: quic_tls(&config, ingress::has_http3_alone(&config), &[quic::ALPN_H3])?,
             tls: acceptor(&config, false)?,
             tls_http2: acceptor(&config, true)?,
             certificates: certificates(&config),
@@ -231,7 +241,7 @@ pub struct Server {
     /// Opened, and not served before [`Server::serve`].
     waiting: Option<ingress::Listeners>,
     /// Listeners over UDP, which another process will read.
-    over_udp: ingress::OverUdp,
+    pub(crate) over_udp: ingress::OverUdp,
 }
 
 impl Server {
@@ -305,6 +315,9 @@ impl Server {
             kcp: Passing::default(),
             quic: Passing::default(),
             started: Instant::now(),
+            http3: (listeners.tls_address())
+                .filter(|_| live.config.listeners.http3)
+                .map(|tls| tls.port()),
             listeners: listeners
                 .addresses()
                 .into_iter()
@@ -353,6 +366,8 @@ impl Server {
                 kcp: net::kcp::options(mode, fec, usize::from(mtu)),
                 kcp_totals: &shared.kcp_totals,
                 quic: live.quic.clone(),
+                http3: live.http3.clone(),
+                http3_port: shared.http3,
                 bbr: live.config.bbr,
             };
             self.over_udp = listeners.serve(self.workers.handles(), udp);
@@ -395,8 +410,8 @@ impl Server {
         self.proxy.leave();
         let until = Instant::now() + LEAVE_TIME;
         let reads_quic = || {
-            let quic = self.over_udp.quic.as_ref();
-            shared.quic.steered.is_triggered() && quic.is_some_and(::quic::Server::is_reading)
+            let mut over_quic = self.over_udp.over_quic();
+            shared.quic.steered.is_triggered() && over_quic.any(::quic::Server::is_reading)
         };
         while (shared.accepting.get() > 0 || reads_quic()) && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(1));
@@ -433,17 +448,18 @@ impl Server {
 
     /// The same for QUIC, whose sockets are not read any more then.
     fn hand_quic_over(&self) -> bool {
-        let (quic, first) = (&self.over_udp.quic, self.workers.handles().first());
-        let (Some(quic), Some(first)) = (quic, first) else {
+        let Some(first) = self.workers.handles().first() else {
             return false;
         };
-        match quic.hand_over(first) {
-            Ok(()) => true,
-            Err(error) => {
-                tracing::warn!(%error, "links over QUIC end now: the next process has no way to pass on what comes for them");
-                false
+        let mut handed_over = false;
+        for quic in self.over_udp.over_quic() {
+            if let Err(error) = quic.hand_over(first) {
+                tracing::warn!(%error, address = %quic.local_addr(), "connections over QUIC end now: the next process has no way to pass on what comes for them");
+                return false;
             }
+            handed_over = true;
         }
+        handed_over
     }
 
     /// Visits that run, and links.
@@ -542,11 +558,25 @@ fn acceptor(config: &config::Server, http2: bool) -> Result<Option<TlsAcceptor>,
     Ok(Some(TlsAcceptor::new(&options)?))
 }
 
-fn quic_tls(config: &config::Server) -> Result<Option<quic::ServerTls>, StartError> {
-    if config.listeners.quic.is_none() {
+/// What is spoken at `quicAddr`: links, and HTTP/3 where visitors come to the same address.
+fn quic_protocols(config: &config::Server) -> Vec<&'static [u8]> {
+    let mut protocols = vec![tunnel::ALPN];
+    if config.listeners.http3 && !ingress::has_http3_alone(config) {
+        protocols.push(quic::ALPN_H3);
+    }
+    protocols
+}
+
+fn quic_tls(
+    config: &config::Server,
+    wanted: bool,
+    protocols: &[&[u8]],
+) -> Result<Option<quic::ServerTls>, StartError> {
+    if !wanted {
         return Ok(None);
     }
-    let options = tls_options(config, vec![tunnel::ALPN.to_vec()])?;
+    let protocols = protocols.iter().map(|protocol| protocol.to_vec());
+    let options = tls_options(config, protocols.collect())?;
     Ok(Some(quic::ServerTls::new(&options)?))
 }
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  Chromium, curl_cffi, aioquic ─► gt proxy (https, http3: true) ──────────────► pages, WebSocket
-//!  Chromium ─► gt server (a listener of its proxy section) ═► gt client ─► pages
+//!  Chromium, crate quic ─► gt server (tlsAddr, or a listener of its proxy section) ═► gt client ─► pages
 //! ```
 //!
 //! A program that cannot be had is said loudly, and fails the test in a CI. Python's packages are installed below the target directory.
@@ -10,6 +10,7 @@
 mod browser;
 mod chromium;
 mod python;
+mod server;
 
 use std::{io, net::SocketAddr, process::Command};
 

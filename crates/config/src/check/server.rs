@@ -140,6 +140,12 @@ impl Check<'_> {
             self.findings
                 .problem(problem.help("give each its own port"));
         }
+        let http3 = options
+            .boolean("http3", &mut self.findings)
+            .unwrap_or(false);
+        if http3 {
+            self.http3(options, tls, kcp);
+        }
         let certificate = self.certificate(options, "apiCertFile", "apiKeyFile");
         if certificate.is_some() && !options.has("apiAddr") {
             self.findings.warn(
@@ -180,7 +186,28 @@ impl Check<'_> {
             sni,
             kcp,
             quic,
+            http3,
             api,
+        }
+    }
+
+    /// HTTP/3 has the port number of HTTPS, or browsers would not find it.
+    fn http3(&mut self, options: &Section, tls: Option<SocketAddr>, kcp: Option<SocketAddr>) {
+        let Some(tls) = tls else {
+            if !options.has("tlsAddr") {
+                let problem = Problem::new(options.place_of("http3"), "`http3` needs `tlsAddr`");
+                let help = "give `tlsAddr`: HTTP/3 is served at the same address, on UDP";
+                self.findings.problem(problem.help(help));
+            }
+            return;
+        };
+        if tls.port() != 0 && Some(tls) == kcp {
+            let problem = Problem::new(
+                options.place_of("http3"),
+                "`http3` and `kcpAddr` are at the same address, and both are UDP",
+            );
+            let help = "give `kcpAddr` another port than `tlsAddr`";
+            self.findings.problem(problem.help(help));
         }
     }
 

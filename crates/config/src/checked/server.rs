@@ -100,6 +100,9 @@ pub struct Listeners {
     pub kcp: Option<SocketAddr>,
     /// QUIC links, over UDP (`quicAddr`).
     pub quic: Option<SocketAddr>,
+    /// HTTP/3 visitors, over UDP at the address of `tls`, which is there then; where `quic` is the same address, links and visitors
+    /// share it (`http3`).
+    pub http3: bool,
     /// The API (`apiAddr`).
     pub api: Option<ApiListener>,
 }

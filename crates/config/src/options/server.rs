@@ -100,6 +100,12 @@ pub static SERVER_OPTIONS: Table = Table {
             "",
             "Listen here, on UDP, for quic:// clients; certFile and keyFile are needed.",
         ),
+        opt(
+            "http3",
+            Kind::Bool,
+            "false",
+            "Serve HTTP/3 visitors on UDP too, at the address of tlsAddr; quicAddr may be the same.",
+        ),
         BBR,
         UDP_FEC,
         KCP_MODE,

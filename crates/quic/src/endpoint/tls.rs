@@ -54,6 +54,11 @@ impl ServerTls {
         Ok(())
     }
 
+    /// As `other` has it, for every handshake from now on, on all workers.
+    pub fn replace(&self, other: &Self) {
+        self.shared.store(other.current());
+    }
+
     pub(crate) fn current(&self) -> Arc<QuicServerConfig> {
         self.shared.load_full()
     }

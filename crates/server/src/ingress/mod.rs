@@ -15,7 +15,11 @@ use net::{Acceptor, ListenSource, Shutdown, Stream, WorkerHandle};
 
 pub(crate) use self::tcp::serve_port;
 use crate::{
-    complaints::Complaint, gate::Place, network::Network, server::StartError, worker::Worker,
+    complaints::Complaint,
+    gate::Place,
+    network::Network,
+    server::{Live, StartError},
+    worker::Worker,
 };
 
 type Group = Vec<std::net::TcpListener>;
@@ -28,6 +32,8 @@ pub(crate) struct Listeners {
     kcp: Option<Vec<std::net::UdpSocket>>,
     steering: Option<net::Steering>,
     quic: Option<Vec<std::net::UdpSocket>>,
+    /// For HTTP/3 visitors, where they do not come to the sockets of `quic`.
+    http3: Option<Vec<std::net::UdpSocket>>,
 }
 
 /// What listeners over UDP are served with.
@@ -35,7 +41,10 @@ pub(crate) struct UdpOptions<'a> {
     pub(crate) kcp: net::kcp::Options,
     pub(crate) kcp_totals: &'a Arc<net::kcp::Totals>,
     pub(crate) quic: Option<::quic::ServerTls>,
+    pub(crate) http3: Option<::quic::ServerTls>,
     pub(crate) bbr: bool,
+    /// HTTP/3 visitors come to this port, whichever of the two it belongs to.
+    pub(crate) http3_port: Option<u16>,
 }
 
 impl Listeners {
@@ -66,12 +75,16 @@ impl Listeners {
             };
             address.map(bind).transpose()
         };
+        let tls = bind("tlsAddr", config.listeners.tls)?;
+        // A free port, which nobody has named, is the same for both.
+        let http3 = address(tls.as_ref()).filter(|_| has_http3_alone(config));
         Ok(Self {
             plain: bind("addr", config.listeners.plain)?,
-            tls: bind("tlsAddr", config.listeners.tls)?,
+            tls,
             sni: bind("sniAddr", config.listeners.sni)?,
             kcp: udp("kcpAddr", config.listeners.kcp)?,
             quic: udp("quicAddr", config.listeners.quic)?,
+            http3: udp("http3", http3)?,
             steering: sockets.steering(),
         })
     }
@@ -96,6 +109,7 @@ impl Listeners {
             ("sniAddr", self.sni_address()),
             ("kcpAddr", udp_address(self.kcp.as_ref())),
             ("quicAddr", udp_address(self.quic.as_ref())),
+            ("http3", udp_address(self.http3.as_ref())),
         ];
         all.into_iter()
             .filter_map(|(option, address)| Some((option, address?)))
@@ -104,14 +118,36 @@ impl Listeners {
 
     /// Starts the accept loops. The workers must have been installed. Returns what the next process will have to be given.
     pub(crate) fn serve(self, workers: &[WorkerHandle], udp: UdpOptions<'_>) -> OverUdp {
-        for (option, group) in [("kcpAddr", &self.kcp), ("quicAddr", &self.quic)] {
+        for (option, group) in [
+            ("kcpAddr", &self.kcp),
+            ("quicAddr", &self.quic),
+            ("http3", &self.http3),
+        ] {
             if let Some(address) = udp_address(group.as_ref()) {
                 tracing::info!(option, %address, "listening");
             }
         }
-        let quic = self.quic.zip(udp.quic).and_then(|(sockets, tls)| {
-            serve_quic(workers, sockets, tls, (udp.bbr, self.steering.clone()))
-        });
+        let serve_quic = |group: Option<Vec<std::net::UdpSocket>>, over: OverQuic| {
+            let tls = over.tls.clone()?;
+            over.serve(workers, group?, tls, self.steering.clone())
+        };
+        let shared = udp.http3.is_none() && udp.http3_port.is_some();
+        let quic = serve_quic(
+            self.quic,
+            OverQuic {
+                option: "quicAddr",
+                tls: udp.quic,
+                transport: transport_of_links(udp.bbr, shared),
+            },
+        );
+        let http3 = serve_quic(
+            self.http3,
+            OverQuic {
+                option: "http3",
+                tls: udp.http3,
+                transport: transport_of_visitors(udp.bbr),
+            },
+        );
         let sockets = self.kcp.unwrap_or_default();
         let shards = net::kcp::shards(sockets, &udp.kcp, udp.kcp_totals, self.steering.as_ref());
         let kcp = self
@@ -140,7 +176,7 @@ impl Listeners {
                 sni::visit(worker, arrival)
             });
         }
-        OverUdp { kcp, quic }
+        OverUdp { kcp, quic, http3 }
     }
 }
 
@@ -150,6 +186,32 @@ pub(crate) struct OverUdp {
     /// The way in for datagrams of KCP sessions.
     pub(crate) kcp: Option<net::kcp::Entrance>,
     pub(crate) quic: Option<::quic::Server>,
+    pub(crate) http3: Option<::quic::Server>,
+}
+
+impl OverUdp {
+    pub(crate) fn over_quic(&self) -> impl Iterator<Item = &::quic::Server> {
+        self.quic.iter().chain(&self.http3)
+    }
+
+    /// Shows other certificates from now on.
+    pub(crate) fn show(&self, live: &Live) {
+        for (server, tls) in [(&self.quic, &live.quic), (&self.http3, &live.http3)] {
+            if let (Some(server), Some(tls)) = (server, tls) {
+                server.tls().replace(tls);
+            }
+        }
+    }
+}
+
+/// Whether HTTP/3 has sockets of its own: it is served, and not where QUIC links come.
+pub(crate) fn has_http3_alone(config: &config::Server) -> bool {
+    let config::Listeners {
+        tls, quic, http3, ..
+    } = config.listeners;
+    // Two free ports are two ports.
+    let shared = tls.is_some_and(|tls| tls.port() != 0 && quic == Some(tls));
+    http3 && !shared
 }
 
 /// A connection that was accepted on a port where it has to show what it is.
@@ -184,41 +246,73 @@ fn udp_address(group: Option<&Vec<std::net::UdpSocket>>) -> Option<SocketAddr> {
     group?.first()?.local_addr().ok()
 }
 
-fn serve_quic(
-    workers: &[WorkerHandle],
-    sockets: Vec<std::net::UdpSocket>,
-    tls: ::quic::ServerTls,
-    (bbr, steering): (bool, Option<net::Steering>),
-) -> Option<::quic::Server> {
-    let config = ::quic::Config {
-        transport: link::quic::server_transport(bbr),
-        ..::quic::Config::default()
-    };
-    let shards = ::quic::Server::from_sockets(sockets, tls, config, steering)
-        .map_err(|error| error.to_string())
-        .and_then(|server| {
-            let shards = server.shards().map_err(|error| error.to_string())?;
-            Ok((server, shards))
-        });
-    match shards {
-        Ok((server, shards)) => {
-            for shard in shards {
-                let Some(handle) = workers.get(shard.index() % workers.len().max(1)) else {
-                    continue;
-                };
-                let server = server.clone();
-                let _ = handle.spawn(move || async move {
-                    if let Some(worker) = Worker::current() {
-                        quic::serve(worker, server, shard).await;
-                    }
-                });
+/// What comes over QUIC at one address.
+struct OverQuic {
+    option: &'static str,
+    tls: Option<::quic::ServerTls>,
+    transport: ::quic::Transport,
+}
+
+impl OverQuic {
+    fn serve(
+        self,
+        workers: &[WorkerHandle],
+        sockets: Vec<std::net::UdpSocket>,
+        tls: ::quic::ServerTls,
+        steering: Option<net::Steering>,
+    ) -> Option<::quic::Server> {
+        let config = ::quic::Config {
+            transport: self.transport,
+            ..::quic::Config::default()
+        };
+        let shards = ::quic::Server::from_sockets(sockets, tls, config, steering)
+            .map_err(|error| error.to_string())
+            .and_then(|server| {
+                let shards = server.shards().map_err(|error| error.to_string())?;
+                Ok((server, shards))
+            });
+        let (server, shards) = match shards {
+            Ok(both) => both,
+            Err(error) => {
+                tracing::error!(error, option = self.option, "a listener cannot be served");
+                return None;
             }
-            Some(server)
+        };
+        for shard in shards {
+            let Some(handle) = workers.get(shard.index() % workers.len().max(1)) else {
+                continue;
+            };
+            let server = server.clone();
+            let _ = handle.spawn(move || async move {
+                if let Some(worker) = Worker::current() {
+                    quic::serve(worker, server, shard).await;
+                }
+            });
         }
-        Err(error) => {
-            tracing::error!(error, option = "quicAddr", "a listener cannot be served");
-            None
-        }
+        Some(server)
+    }
+}
+
+/// Limits before anybody has said who he is; visitors who share the address need streams at once.
+fn transport_of_links(bbr: bool, with_visitors: bool) -> ::quic::Transport {
+    let links = link::quic::server_transport(bbr);
+    if !with_visitors {
+        return links;
+    }
+    let visitors = transport_of_visitors(bbr);
+    ::quic::Transport {
+        bidi_streams: visitors.bidi_streams,
+        uni_streams: visitors.uni_streams,
+        connection_window: visitors.connection_window,
+        send_window: visitors.send_window,
+        ..links
+    }
+}
+
+fn transport_of_visitors(bbr: bool) -> ::quic::Transport {
+    ::quic::Transport {
+        congestion: link::quic::server_transport(bbr).congestion,
+        ..::quic::Transport::default()
     }
 }
 

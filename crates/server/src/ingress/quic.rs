@@ -1,9 +1,10 @@
-//! QUIC links: connections on `quicAddr` that agreed on gt's protocol. A connection stays on the worker where it arrived, also when its client
-//! changes its address (crate `quic`).
+//! What comes over QUIC: links, which agreed on gt's protocol, and HTTP/3 visitors, which go to the proxy. A connection stays on the worker where it
+//! arrived, also when its client changes its address (crate `quic`).
 
-use std::rc::Rc;
+use std::{net::SocketAddr, rc::Rc};
 
 use ::quic::{Incoming, VarInt};
+use route::Scheme;
 
 use crate::{
     complaints::Complaint,
@@ -13,7 +14,7 @@ use crate::{
     worker::Worker,
 };
 
-/// Serves one socket of `quicAddr` until another process takes over; links go on with what that passes on. A server that stops refuses clients in so many words, so that
+/// Serves one socket until another process takes over; links go on with what that passes on. A server that stops refuses clients in so many words, so that
 /// they try another at once: who says nothing over UDP is waited for.
 pub(crate) async fn serve(worker: Rc<Worker>, server: ::quic::Server, shard: ::quic::Shard) {
     let endpoint = match shard.start() {
@@ -21,6 +22,7 @@ pub(crate) async fn serve(worker: Rc<Worker>, server: ::quic::Server, shard: ::q
         Err(error) => return tracing::error!(%error, "a listener cannot be served"),
     };
     let stop = worker.server.replaced.clone();
+    let local = server.local_addr();
     loop {
         let incoming = tokio::select! {
             biased;
@@ -28,6 +30,10 @@ pub(crate) async fn serve(worker: Rc<Worker>, server: ::quic::Server, shard: ::q
             incoming = endpoint.accept() => incoming,
         };
         let Some(incoming) = incoming else { break };
+        if incoming.alpn == ::quic::ALPN_H3 {
+            tokio::task::spawn_local(visit(Rc::clone(&worker), incoming, local));
+            continue;
+        }
         let address = incoming.connection.remote_address();
         let place = match enter(&worker, &incoming) {
             Ok(place) => place,
@@ -59,11 +65,22 @@ pub(crate) async fn serve(worker: Rc<Worker>, server: ::quic::Server, shard: ::q
             }
         });
     }
-    // What is in its handshake now must be told to come again: the other process does not know it.
+    // A client that is in its handshake now must be told to come again: the other process does not know it. A visitor is answered, and then told.
     server.refuse_new();
     while let Some(incoming) = endpoint.accept().await {
-        incoming.connection.close(GONE, b"another process serves");
+        if incoming.alpn == ::quic::ALPN_H3 {
+            tokio::task::spawn_local(visit(Rc::clone(&worker), incoming, local));
+        } else {
+            incoming.connection.close(GONE, b"another process serves");
+        }
     }
+}
+
+/// Its requests are looked at one by one, for services in either mode.
+async fn visit(worker: Rc<Worker>, incoming: Incoming, local: SocketAddr) {
+    let server = &worker.server;
+    let listener = server.live().shared_listener(Scheme::Https);
+    server.doorway.serve_http3(incoming, local, listener).await;
 }
 
 /// Counted with the others that have not shown who they are.
