@@ -9,7 +9,7 @@ use std::{
 };
 
 use config::{Remote, Scheme};
-use link::{Handler, HandshakeFailure, Link, LinkEnd, LinkOptions, Side, Transport};
+use link::{Fec, Handler, HandshakeFailure, Link, LinkEnd, LinkOptions, Side, Transport};
 use net::WorkerHandle;
 use tokio::sync::{Notify, watch};
 use tunnel::{
@@ -246,7 +246,7 @@ async fn make(agent: &Rc<Agent>, attempts: usize) -> (Remote, Made) {
             session: join,
             windows: WINDOWS,
             transport: transport(remote.scheme),
-            features: Features::HTTP_RULES,
+            features: Features::HTTP_RULES | Features::DATAGRAM_FEC,
             software: Name::new(concat!("gt/", env!("CARGO_PKG_VERSION"))),
             ..ClientConfig::new(shared.id.clone(), shared.secret.clone())
         };
@@ -419,6 +419,11 @@ async fn run(
             ..mux::Config::default()
         },
         sweep_every: Duration::from_secs(10),
+        fec: shared
+            .config
+            .udp_fec
+            .filter(|_| established.features.contains(Features::DATAGRAM_FEC))
+            .and_then(|form| Fec::new(form.data, form.parity)),
     };
     let handler = Rc::new(Server {
         agent: Rc::clone(agent),

@@ -45,6 +45,7 @@ pub fn compare(old: &config::Client, new: &config::Client) -> Difference {
         ("remote", old.remotes != new.remotes),
         ("remoteChoice", old.choose != new.choose),
         ("bbr", old.bbr != new.bbr),
+        ("udpFEC", old.udp_fec != new.udp_fec),
         ("remoteAPI", old.remote_api != new.remote_api),
         ("remoteCert", old.trust != new.trust),
         ("remoteConnections", old.links != new.links),

@@ -47,8 +47,8 @@ pub use checked::{
     HealthCheck, HostName, HostPrefix, Id, IdleTimeout, Kcp, KeepAlive, Limits, ListenerProtocol,
     ListenerTls, Listeners, Local, Log, LogFormat, LogLevel, NameError, Page, Pending, Proxy,
     ProxyConfig, ProxyListener, ProxyProtocol, Remote, Scheme, Secret, Server, ServerAddress,
-    ServerTimeouts, Service, StickyCookie, Throttle, TlsVersion, Trust, Upstream, UpstreamProtocol,
-    UpstreamServer, UpstreamTls, User, VisitorAuth, Warning,
+    ServerTimeouts, Service, StickyCookie, Throttle, TlsVersion, Trust, UdpFec, Upstream,
+    UpstreamProtocol, UpstreamServer, UpstreamTls, User, VisitorAuth, Warning,
 };
 pub use flags::CommandLine;
 pub use load::{

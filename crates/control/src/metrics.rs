@@ -101,7 +101,7 @@ type QuicLinkMetric = (
 );
 
 /// Name behind `gt_quic_link_`, kind, help, value.
-const QUIC_LINK: [QuicLinkMetric; 7] = [
+const QUIC_LINK: [QuicLinkMetric; 8] = [
     (
         "rtt_seconds",
         "gauge",
@@ -143,6 +143,12 @@ const QUIC_LINK: [QuicLinkMetric; 7] = [
         "counter",
         "Proofs that the client is where its packets come from: one or two for each change of its address.",
         |link| link.path_validations as f64,
+    ),
+    (
+        "datagrams_recovered_total",
+        "counter",
+        "Datagrams from the client that were lost and that parity gave back.",
+        |link| link.recovered as f64,
     ),
 ];
 
@@ -425,6 +431,7 @@ mod tests {
             mtu,
             black_holes: 1,
             path_validations: 2,
+            recovered: 3,
         };
         let (mut one, mut two) = (session("web", 1), session("web", 2));
         one.quic_links = vec![link(0, 1200), link(1, 1300)];
@@ -454,6 +461,7 @@ mod tests {
             ("packets_lost_total", "10"),
             ("black_holes_total", "1"),
             ("path_validations_total", "2"),
+            ("datagrams_recovered_total", "3"),
         ] {
             let lines = line(&format!("gt_quic_link_{name}"));
             assert_eq!(lines.len(), 3);

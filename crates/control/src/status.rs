@@ -183,6 +183,7 @@ struct QuicLink {
     mtu: u16,
     black_holes: u64,
     path_validations: u64,
+    recovered: u64,
 }
 
 impl From<&server::QuicLinkSnapshot> for QuicLink {
@@ -200,6 +201,7 @@ impl From<&server::QuicLinkSnapshot> for QuicLink {
             mtu: link.mtu,
             black_holes: link.black_holes,
             path_validations: link.path_validations,
+            recovered: link.recovered,
         }
     }
 }

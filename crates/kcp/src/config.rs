@@ -119,7 +119,7 @@ impl Shards {
     pub(crate) const GUESS: Self = Self { data: 1, parity: 1 };
 
     /// Where packet numbers wrap: the largest multiple of the group size that 32 bits hold.
-    pub(crate) fn wrap(self) -> u32 {
+    pub fn wrap(self) -> u32 {
         let total = self.total() as u32;
         u32::MAX / total * total
     }

@@ -5,7 +5,7 @@ use std::{
     future::Future,
     pin::Pin,
     rc::Rc,
-    sync::Arc,
+    sync::{Arc, atomic::AtomicU64},
     task::{Context, Poll},
     time::Duration,
 };
@@ -41,6 +41,27 @@ pub struct LinkOptions {
     pub config: Config,
     /// How often idle streams are looked for.
     pub sweep_every: Duration,
+    /// How datagrams of UDP visitors are covered on their way to the peer (QUIC), if it takes that ([`tunnel::Features::DATAGRAM_FEC`]).
+    pub fec: Option<Fec>,
+}
+
+/// Datagrams of a group, and parity: at most 32 and 16.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fec(kcp::Shards);
+
+impl Fec {
+    /// `None` for numbers that are not allowed.
+    #[must_use]
+    pub fn new(data: u8, parity: u8) -> Option<Self> {
+        let fits = usize::from(data) <= quic::fec::MOST_DATA
+            && usize::from(parity) <= quic::fec::MOST_PARITY;
+        let shards = kcp::Shards::new(data.into(), parity.into()).ok();
+        shards.filter(|_| fits).map(Self)
+    }
+
+    pub(crate) fn shards(self) -> kcp::Shards {
+        self.0
+    }
 }
 
 /// A handle on one link; cheap to clone, stays on its thread.
@@ -187,6 +208,15 @@ impl Link {
     pub fn ping(&self) {
         if let Kind::Framed(link) = &self.0 {
             link.ping();
+        }
+    }
+
+    /// Counts datagrams of UDP visitors that were lost on their way here and repaired; to be read on any thread.
+    #[must_use]
+    pub fn repaired(&self) -> Arc<AtomicU64> {
+        match &self.0 {
+            Kind::Framed(_) => Arc::default(),
+            Kind::Quic(link) => link.repaired(),
         }
     }
 

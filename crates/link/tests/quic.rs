@@ -1,150 +1,13 @@
 //! Links over QUIC on this machine's loopback: both ends in one thread, without the handshake of the relay protocol.
 
-use std::{cell::RefCell, future::Future, net::SocketAddr, path::PathBuf, rc::Rc, time::Duration};
+mod common;
 
-use link::{
-    End, Handler, JoinOptions, Link, LinkEnd, LinkOptions, Side, Stream, Transport,
-    quic::{client_transport, server_transport},
-};
-use net::tls::{TlsClientOptions, TlsServerOptions, Trust};
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    sync::mpsc,
-};
+use std::time::Duration;
+
+use common::{EndOfLink, connect, pair, run};
+use link::{End, JoinOptions, LinkEnd, Side, Transport};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tunnel::ResetReason;
-
-/// Hands on what it is told.
-struct Told {
-    streams: mpsc::UnboundedSender<(Vec<u8>, Stream)>,
-    messages: RefCell<Vec<Vec<u8>>>,
-}
-
-impl Handler for Told {
-    fn opened(&self, _: &Link, header: Vec<u8>, stream: Stream) {
-        let _ = self.streams.send((header, stream));
-    }
-
-    fn control(&self, _: &Link, message: &[u8]) {
-        self.messages.borrow_mut().push(message.to_vec());
-    }
-}
-
-/// One end of a link that runs.
-struct EndOfLink {
-    link: Link,
-    told: Rc<Told>,
-    streams: mpsc::UnboundedReceiver<(Vec<u8>, Stream)>,
-    ended: tokio::task::JoinHandle<LinkEnd>,
-    connection: quic::Connection,
-}
-
-impl EndOfLink {
-    fn start(transport: Transport, side: Side, max_streams: usize) -> Self {
-        let connection = transport.as_quic().expect("QUIC").clone();
-        let (sender, streams) = mpsc::unbounded_channel();
-        let told = Rc::new(Told {
-            streams: sender,
-            messages: RefCell::default(),
-        });
-        let options = LinkOptions {
-            side,
-            config: mux::Config {
-                max_streams,
-                ..mux::Config::default()
-            },
-            sweep_every: Duration::from_millis(100),
-        };
-        let (link, driver) = Link::start(transport, &options, Rc::clone(&told) as Rc<dyn Handler>);
-        Self {
-            link,
-            told,
-            streams,
-            ended: tokio::task::spawn_local(driver),
-            connection,
-        }
-    }
-
-    async fn next(&mut self) -> (Vec<u8>, Stream) {
-        self.streams.recv().await.expect("a stream")
-    }
-}
-
-struct Files(PathBuf);
-
-impl Drop for Files {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-/// A connection: the client's end and the server's.
-async fn connect() -> (quic::Connection, quic::Connection) {
-    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).expect("a key");
-    let mark: u64 = rand::random();
-    let files = Files(std::env::temp_dir().join(format!("gt-link-{mark:x}")));
-    std::fs::create_dir(&files.0).expect("a folder");
-    let (cert, key) = (files.0.join("cert.pem"), files.0.join("key.pem"));
-    std::fs::write(&cert, made.cert.pem()).expect("written");
-    std::fs::write(&key, made.signing_key.serialize_pem()).expect("written");
-    let tls = quic::ServerTls::new(&TlsServerOptions {
-        certificates: vec![net::tls::load_certificates(&cert, &key).expect("a pair")],
-        alpn: vec![tunnel::ALPN.to_vec()],
-        ..TlsServerOptions::default()
-    });
-    let config = quic::Config {
-        transport: server_transport(false),
-        ..quic::Config::default()
-    };
-    let address: SocketAddr = ([127, 0, 0, 1], 0).into();
-    let tls = tls.expect("TLS");
-    let server = quic::Server::bind(&net::OwnSockets, "", address, 1, tls, config).expect("a port");
-    let address = server.local_addr();
-    let shard = server.shards().expect("sockets").remove(0);
-    let endpoint = shard.start().expect("an endpoint");
-    let client = quic::Client::new(quic::ClientConfig {
-        tls: TlsClientOptions {
-            trust: Trust::OnlyFile(cert),
-            ..TlsClientOptions::default()
-        },
-        transport: client_transport(false, Duration::from_secs(5), Duration::from_secs(1)),
-        ..quic::ClientConfig::default()
-    });
-    let client = client.expect("a client");
-    let (near, far) = tokio::join!(
-        client.connect(address, "localhost", &[tunnel::ALPN]),
-        endpoint.accept()
-    );
-    let far = far.expect("a connection").connection;
-    // Both keep their sockets as long as they live; the listener may go.
-    (near.expect("a connection"), far)
-}
-
-async fn pair(max_streams: usize) -> (EndOfLink, EndOfLink) {
-    let (near, far) = connect().await;
-    let near = Transport::quic_open(near).await.expect("open");
-    // Its first bytes make the stream known to the server.
-    let mut near = near;
-    near.write_all(b"!").await.expect("written");
-    let mut far = Transport::quic_accept(far).await.expect("open");
-    assert_eq!(far.read_u8().await.expect("a byte"), b'!');
-    let label = tunnel::EXPORTER_LABEL;
-    assert!(near.channel_binding(label).is_some());
-    assert_eq!(near.channel_binding(label), far.channel_binding(label));
-    (
-        EndOfLink::start(near, Side::Initiator, max_streams),
-        EndOfLink::start(far, Side::Acceptor, max_streams),
-    )
-}
-
-fn run<F: Future<Output = ()>>(test: F) {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .expect("a runtime");
-    let local = tokio::task::LocalSet::new();
-    let limited = async { tokio::time::timeout(Duration::from_secs(60), test).await };
-    local.block_on(&runtime, limited).expect("in time");
-}
 
 #[test]
 fn bytes_and_ends_pass_in_both_directions_with_the_first_bytes_in_front() {
@@ -303,10 +166,10 @@ fn a_link_admits_no_more_streams_than_agreed_and_more_when_some_have_ended() {
 #[test]
 fn headers_that_are_none_are_refused_with_a_reason() {
     run(async {
-        let (near, far) = connect().await;
+        let (near, far) = connect(|address| address).await;
         let mut near = Transport::quic_open(near).await.expect("open");
         near.write_all(b"!").await.expect("written");
-        let client = EndOfLink::start(near, Side::Initiator, 100);
+        let client = EndOfLink::start(near, Side::Initiator, 100, None);
         let _control = far.accept_bi().await.expect("the first stream");
         let protocol = quic::VarInt::from_u32(u16::from(ResetReason::Protocol).into());
         for wrong in [&[0xff_u8, 0xff, 1, 2][..], &[0, 9, 1], &[0]] {
@@ -352,7 +215,7 @@ fn a_peer_that_is_gone_ends_the_link_and_its_streams() {
 #[test]
 fn a_stranger_that_says_nothing_is_closed_when_nobody_waits_for_it_any_more() {
     run(async {
-        let (near, far) = connect().await;
+        let (near, far) = connect(|address| address).await;
         // Somebody else may hold it, to read its figures.
         let _watching = far.clone();
         let accepted = Transport::quic_accept(far);

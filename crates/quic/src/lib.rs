@@ -49,6 +49,11 @@ pub use quinn::{Connection, ConnectionError, RecvStream, SendStream, VarInt};
 
 pub use self::http::{serve, serve_with};
 
+/// The examples of the guide.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Guide;
+
 pub use client::{Client, ClientConfig, ConnectError};
 pub use endpoint::{
     ALPN_H3, BindError, Config, Congestion, Endpoint, Incoming, Server, ServerTls, Shard, Stats,

@@ -15,6 +15,7 @@ use common::{
     LONG, on_worker,
     site::{Part, Parts, client, pipe, server},
 };
+use e2e::lossy::{LossyPath, Path};
 use http::{HeaderValue, Method, Request, Response, StatusCode, Version, header};
 use quic::{
     bytes::Bytes,
@@ -323,6 +324,32 @@ fn where_udp_is_blocked_tcp_is_used_soon() {
 }
 
 #[test]
+fn a_client_comes_back_to_quic_where_udp_works_again() {
+    let server = server(|_| {});
+    let (door, path) = closed_to_udp(server.local_addr());
+    on_worker(move || async move {
+        let client = client(|options| {
+            options.versions = Versions::All;
+            options.connect_time = Duration::from_secs(5);
+            options.avoid_time = Duration::from_millis(200);
+        });
+        let uri = format!("https://localhost:{}/about", door.port());
+        let response = client.get(&uri).await.unwrap();
+        assert_eq!(response.version(), Version::HTTP_2);
+        path.block(false);
+        // Its connection over TCP stays, and is used until there is a better one.
+        loop {
+            let response = client.get(&uri).await.unwrap();
+            if response.version() == Version::HTTP_3 {
+                assert_eq!(text(response).await, "GET HTTP/3.0 -");
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    });
+}
+
+#[test]
 fn requests_go_on_when_the_clients_address_changes() {
     let server = server(|_| {});
     let uri = format!("https://localhost:{}/echo", server.local_addr().port());
@@ -399,8 +426,33 @@ fn tcp_only(target: SocketAddr) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let silent = std::net::UdpSocket::bind(address).unwrap();
+    pass_tcp(listener, target, silent);
+    address
+}
+
+/// The same with a way for UDP that can be opened.
+fn closed_to_udp(target: SocketAddr) -> (SocketAddr, LossyPath) {
+    let path = Path {
+        delay: Duration::ZERO,
+        loss_per_mille: 0,
+        seed: 1,
+    };
+    // The port is free for UDP, but TCP may have it.
+    for _ in 0..100 {
+        let path = LossyPath::to(target, path);
+        path.block(true);
+        if let Ok(listener) = TcpListener::bind(path.address()) {
+            pass_tcp(listener, target, ());
+            return (path.address(), path);
+        }
+    }
+    panic!("no port is free for both");
+}
+
+/// Lets TCP pass, and keeps something for as long.
+fn pass_tcp(listener: TcpListener, target: SocketAddr, kept: impl Send + 'static) {
     std::thread::spawn(move || {
-        let _silent = silent;
+        let _kept = kept;
         for stream in listener.incoming() {
             let (one, other) = (stream.unwrap(), TcpStream::connect(target).unwrap());
             for (mut from, mut to) in [
@@ -419,5 +471,4 @@ fn tcp_only(target: SocketAddr) -> SocketAddr {
             }
         }
     });
-    address
 }

@@ -10,18 +10,14 @@ use std::{
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::OnceLock,
-    time::Duration,
 };
 
 use common::{
-    LONG, on_worker,
-    site::{Part, Parts, client, pipe, server},
+    on_worker,
+    site::{Part, Parts, a_tunnel_follows_to, client, early_data_is_taken_from, server},
 };
-use http::{Method, Request};
-use quic::{
-    bytes::Bytes,
-    http::{Body, Datagrams, Protocol},
-};
+use http::Request;
+use quic::http::Body;
 use testkit::Go;
 
 #[test]
@@ -86,54 +82,14 @@ fn its_server_is_understood() {
 fn its_server_takes_early_data() {
     let Some(peer) = peer() else { return };
     let (_running, port) = start(peer);
-    on_worker(move || async move {
-        let client = client(|_| {});
-        let about = format!("https://localhost:{port}/about");
-        let mut said = Bytes::new();
-        for _ in 0..20 {
-            let response = client.get(&about).await.unwrap();
-            (said, _) = response.into_body().collect_up_to(100).await.unwrap();
-            if said == "GET HTTP/3.0 early=true" {
-                return;
-            }
-            client.close(LONG).await;
-        }
-        panic!("never early: {said:?}");
-    });
+    early_data_is_taken_from(port);
 }
 
 #[test]
 fn its_server_tunnels_and_follows_a_changed_address() {
     let Some(peer) = peer() else { return };
     let (_running, port) = start(peer);
-    on_worker(move || async move {
-        let client = client(|_| {});
-        let (sender, body) = pipe();
-        let request = Request::builder()
-            .method(Method::CONNECT)
-            .uri(format!("https://localhost:{port}/tunnel"))
-            .extension(Protocol("echo".into()))
-            .body(body);
-        let response = client.request(request.unwrap()).await.unwrap();
-        assert_eq!(response.status(), 200);
-        let datagrams = response.extensions().get::<Datagrams>().cloned().unwrap();
-        let mut body = response.into_body();
-        for n in 0..4 {
-            let part = Bytes::from(format!("part {n}"));
-            sender.send(part.clone()).await.unwrap();
-            assert_eq!(body.chunk().await.unwrap().unwrap(), part);
-            client.rebind().unwrap();
-        }
-        for _ in 0..50 {
-            datagrams.send(b"and").unwrap();
-            let wait = tokio::time::timeout(Duration::from_millis(200), datagrams.receive());
-            if let Ok(payload) = wait.await {
-                assert_eq!(payload.unwrap(), "back and");
-                return;
-            }
-        }
-        panic!("no datagram came back");
-    });
+    a_tunnel_follows_to(port);
 }
 
 /// A server of the peer's; it ends when this is dropped.

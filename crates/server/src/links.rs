@@ -8,12 +8,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use link::{Accepting, Handler, HandshakeFailure, Link, LinkEnd, LinkOptions, Side, Transport};
+use link::{
+    Accepting, Fec, Handler, HandshakeFailure, Link, LinkEnd, LinkOptions, Side, Transport,
+};
 use net::LinkTuning;
 use tunnel::{
-    AuthRequest, BindingPolicy, ChannelBinding, ControlMessage, EXPORTER_LABEL, GoodbyeCode, Grant,
-    Key, Nonce, RejectCode, Rejection, ResetReason, Role, ServerConfig, ServerEstablished,
-    ServerHandshake, ServicesAnswer, SessionId, SetError, Windows,
+    AuthRequest, BindingPolicy, ChannelBinding, ControlMessage, EXPORTER_LABEL, Features,
+    GoodbyeCode, Grant, Key, Nonce, RejectCode, Rejection, ResetReason, Role, ServerConfig,
+    ServerEstablished, ServerHandshake, ServicesAnswer, SessionId, SetError, Windows,
 };
 
 use crate::{
@@ -143,7 +145,7 @@ async fn admit(
         } else {
             BindingPolicy::Optional
         },
-        features: tunnel::Features::HTTP_RULES,
+        features: Features::HTTP_RULES | Features::DATAGRAM_FEC,
         ..ServerConfig::default()
     };
     let machine = ServerHandshake::new(config, Nonce(rand::random()), binding);
@@ -276,15 +278,19 @@ async fn run(
             ..mux::Config::default()
         },
         sweep_every: sweep_every(server),
+        fec: server
+            .live()
+            .config
+            .udp_fec
+            .filter(|_| client.features.contains(Features::DATAGRAM_FEC))
+            .and_then(|form| Fec::new(form.data, form.parity)),
     };
     let handler = Rc::new(Client {
         server: Arc::clone(server),
         session: Arc::clone(&session),
         left: Cell::new(false),
     });
-    if let Some(monitor) = Monitor::of(&stream) {
-        session.watch(grant.link_number, monitor);
-    }
+    let monitor = Monitor::of(&stream);
     // Where nobody passes them on, its packets are read by whichever process is faster.
     let over_udp = !stream.can_move();
     let last = if stream.as_quic().is_some() {
@@ -293,6 +299,9 @@ async fn run(
         server.kcp.cut.clone()
     };
     let (link, driver) = Link::start(stream, &options, Rc::clone(&handler) as Rc<dyn Handler>);
+    if let Some(monitor) = monitor {
+        session.watch(grant.link_number, monitor.with(&link));
+    }
     // Whoever comes back has not left.
     session.said_goodbye.store(false, Relaxed);
     worker.add_link(session.key, link.clone());

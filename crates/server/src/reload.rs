@@ -42,6 +42,7 @@ impl Server {
         process("quicAddr", was.quic != is.quic);
         process("http3", was.http3 != is.http3);
         process("bbr", old.bbr != new.bbr);
+        process("udpFEC", old.udp_fec != new.udp_fec);
         process("kcpMode, kcpFEC, kcpMTU", differ(&old.kcp, &new.kcp));
         process("the API", api_differs(was.api.as_ref(), is.api.as_ref()));
         process(

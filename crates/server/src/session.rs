@@ -11,7 +11,7 @@ use std::{
 
 use arc_swap::{ArcSwap, Guard};
 use config::Limits;
-use link::{Pacer, Traffic};
+use link::{Link, Pacer, Traffic};
 use tokio::sync::Notify;
 use tunnel::{Assembler, ServiceDecl, SessionId};
 
@@ -130,17 +130,27 @@ pub(crate) struct Session {
 #[derive(Clone, Debug)]
 pub(crate) enum Monitor {
     Kcp(net::kcp::Monitor),
-    Quic(quic::Connection),
+    /// With the count of datagrams from the client that were repaired.
+    Quic(quic::Connection, Arc<AtomicU64>),
 }
 
 impl Monitor {
-    /// `None` where there are no figures.
+    /// `None` where there are no figures. Those of the link itself come with [`Self::with`].
     pub(crate) fn of(transport: &link::Transport) -> Option<Self> {
         let kcp = transport
             .as_stream()
             .and_then(net::Stream::kcp_monitor)
             .map(Self::Kcp);
-        kcp.or_else(|| transport.as_quic().cloned().map(Self::Quic))
+        let quic = || transport.as_quic().cloned();
+        kcp.or_else(|| Some(Self::Quic(quic()?, Arc::default())))
+    }
+
+    /// Now that the transport has become a link.
+    pub(crate) fn with(self, link: &Link) -> Self {
+        match self {
+            Self::Quic(connection, _) => Self::Quic(connection, link.repaired()),
+            kcp @ Self::Kcp(_) => kcp,
+        }
     }
 }
 

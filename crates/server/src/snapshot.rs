@@ -101,10 +101,12 @@ pub struct QuicLinkSnapshot {
     pub black_holes: u64,
     /// Answers to questions whether the client is where its packets come from: one or two for each change of its address (RFC 9000 §8.2).
     pub path_validations: u64,
+    /// Datagrams of UDP services that the client sent, that were lost, and that parity gave back (`udpFEC`).
+    pub recovered: u64,
 }
 
 fn quic_link((number, monitor): &(u16, Monitor)) -> Option<QuicLinkSnapshot> {
-    let Monitor::Quic(connection) = monitor else {
+    let Monitor::Quic(connection, repaired) = monitor else {
         return None;
     };
     let stats = connection.stats();
@@ -123,6 +125,7 @@ fn quic_link((number, monitor): &(u16, Monitor)) -> Option<QuicLinkSnapshot> {
         mtu: stats.path.current_mtu,
         black_holes: stats.path.black_holes_detected,
         path_validations: stats.frame_rx.path_response,
+        recovered: repaired.load(Relaxed),
     })
 }
 

@@ -1,4 +1,4 @@
-//! Clients whose address changes below a QUIC link, and paths on which UDP is blocked: visitors do not notice.
+//! Clients whose address changes below a QUIC or KCP link, and paths on which UDP is blocked: visitors do not notice.
 
 use std::{
     io::{Read, Write},
@@ -12,11 +12,16 @@ use e2e::{
     Client, PortRange, Server, ServerSpec, Service, Transport, big, http,
     lossy::{LossyPath, Path},
     netns::{Cable, SERVER},
+    over_transports,
     pattern::Pattern,
     wait,
 };
 
-use crate::server_with_ports;
+use crate::{server_with_ports, silence};
+
+over_transports! {
+    a_client_that_changes_its_network_keeps_a_transfer_and_an_idle_stream: quic Quic, kcp Kcp
+}
 
 /// What goes in comes out again, with a pause in which `change` is called when a part has come back.
 fn transfer(address: SocketAddr, length: u64, changes: u64, change: impl Fn()) {
@@ -99,9 +104,9 @@ fn a_nat_that_gives_out_another_port_ends_no_stream() {
     no_link_was_lost(&client);
 }
 
-/// 64 MiB there and back; `GT_E2E_BIG=1` 1 GiB.
-#[test]
-fn a_client_that_changes_its_network_keeps_a_transfer_and_an_idle_stream() {
+/// 64 MiB there and back; `GT_E2E_BIG=1` 1 GiB. The client's address changes four times meanwhile, and once in silence
+/// (a second, 20 s with `GT_E2E_LONG=1`).
+fn a_client_that_changes_its_network_keeps_a_transfer_and_an_idle_stream(transport: Transport) {
     let cable = match Cable::new() {
         Ok(cable) => cable,
         Err(reason) => return eprintln!("skipped: {reason}"),
@@ -112,12 +117,15 @@ fn a_client_that_changes_its_network_keeps_a_transfer_and_an_idle_stream() {
             .user("web")
             .ports(&ports)
             .option("quicAddr", format!("\"{SERVER}:0\""))
+            .option("kcpAddr", format!("\"{SERVER}:0\""))
             .start()
     });
     let (service, client) = cable.at_client(|| {
         let service = Service::echo();
         let client = server
-            .client(Transport::Quic, "web")
+            .client(transport, "web")
+            // A sign of life after a third of it.
+            .option("remoteTimeout", "9s")
             .service(service.url("tcp"), "name: echo, remoteTCPRandom: true")
             .start_up();
         (service, client)
@@ -127,13 +135,19 @@ fn a_client_that_changes_its_network_keeps_a_transfer_and_an_idle_stream() {
         let mut idle = http::connect(address).expect("a connection");
         key(&mut idle, 1);
         let began = Instant::now();
-        transfer(address, big(), 2, || cable.change_address());
-        println!(
-            "{} MiB there and back in {:?}",
-            big() >> 20,
-            began.elapsed()
-        );
+        transfer(address, big(), 4, || {
+            cable.change_address();
+            println!("another address after {:?}", began.elapsed());
+        });
+        let mebibytes = big() >> 20;
+        println!("{mebibytes} MiB there and back in {:?}", began.elapsed());
         key(&mut idle, 2);
+        // Nobody speaks: the server hears of the new address with the client's next sign of life.
+        thread::sleep(silence());
+        cable.change_address();
+        let began = Instant::now();
+        key(&mut idle, 3);
+        println!("a key after a change in silence: {:?}", began.elapsed());
     });
     assert_eq!(service.accepted(), 2);
     no_link_was_lost(&client);

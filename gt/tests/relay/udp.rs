@@ -11,8 +11,12 @@ use std::{
 };
 
 use e2e::{
-    PortRange, ServerSpec, Transport, UdpService, http, over_each_transport, pattern::Pattern,
-    relay::field, wait,
+    PortRange, Server, ServerSpec, Transport, UdpService, http,
+    lossy::{LossyPath, Path},
+    over_each_transport,
+    pattern::Pattern,
+    relay::field,
+    wait,
 };
 
 use crate::server_with_ports;
@@ -171,16 +175,91 @@ fn a_speed_limit_drops_datagrams_and_does_not_delay_them(transport: Transport) {
         late < Duration::from_millis(800),
         "the last came {late:?} late"
     );
+    let dropped = metric(&server, "gt_datagrams_dropped_total");
+    assert_eq!(dropped, 600 - arrived - came, "each loss is counted");
+}
+
+/// The sum of its samples.
+fn metric(server: &Server, name: &str) -> usize {
     let line = server
         .process
         .wait_log(&["listening", "option=\"apiAddr\""]);
     let api = field(&line, "address").and_then(|address| address.parse().ok());
     let metrics = http::get(api.expect("an address"), "localhost", "/metrics").expect("metrics");
     let text = metrics.text();
-    let dropped = text.lines().find_map(|line| {
-        line.strip_prefix("gt_datagrams_dropped_total ")?
-            .parse()
-            .ok()
+    let samples = text.lines().filter_map(|line| {
+        let rest = line.strip_prefix(name)?;
+        let value = rest.rsplit(' ').next()?;
+        Some(value.parse::<usize>().expect("a whole number"))
     });
-    assert_eq!(dropped, Some(600 - arrived - came), "each loss is counted");
+    samples.sum()
 }
+
+#[test]
+fn datagrams_over_quic_are_repaired_where_both_ends_were_told_to() {
+    let service = UdpService::echo("");
+    let ports = PortRange::claim(1);
+    let server = ServerSpec::new()
+        .user("web")
+        .ports(&ports)
+        .option("apiAddr", "\"127.0.0.1:0\"")
+        .option("udpFEC", "4/4")
+        // CUBIC takes each loss for a full path, and leaves no room for parity at times.
+        .option("bbr", "true")
+        .start();
+    let path = LossyPath::to(
+        server.quic(),
+        Path {
+            delay: Duration::from_millis(5),
+            loss_per_mille: 50,
+            seed: 3,
+        },
+    );
+    let client = server
+        .client(Transport::Quic, "web")
+        .option("remote", format!("quic://{}", path.address()))
+        .option("udpFEC", "4/4")
+        .option("bbr", "true")
+        .service(
+            format!("udp://{}", service.address()),
+            "name: echo, remoteUDPRandom: true",
+        )
+        .start_up();
+    let visitor = visitor(server.port(client.port_of("echo")));
+    ask(&visitor, b"begin");
+    visitor
+        .set_read_timeout(Some(Duration::from_millis(100)))
+        .expect("a timeout");
+    let mut back = vec![0_u32; COUNT as usize];
+    let mut buffer = [0; 100];
+    // No more at a time than any queue on the way holds.
+    for first in (0..COUNT).step_by(AT_ONCE) {
+        let numbers = first as usize..(first as usize + AT_ONCE).min(COUNT as usize);
+        for number in numbers.clone() {
+            visitor.send(&(number as u32).to_be_bytes()).expect("sent");
+        }
+        while back[numbers.clone()].contains(&0)
+            && let Ok(length) = visitor.recv(&mut buffer)
+        {
+            let number = buffer[..length].first_chunk();
+            let number = number.map(|number| u32::from_be_bytes(*number) as usize);
+            if let Some(seen) = number.and_then(|number| back.get_mut(number)) {
+                *seen += 1;
+            }
+        }
+    }
+    assert!(back.iter().all(|seen| *seen <= 1), "one came twice");
+    let missing = back.iter().filter(|seen| **seen == 0).count();
+    // Without parity 10 of 100 do not come back.
+    assert!(
+        missing < COUNT as usize / 40,
+        "{missing} of {COUNT} did not come back"
+    );
+    let repaired = metric(&server, "gt_quic_link_datagrams_recovered_total");
+    // One of twenty is lost on its way to the server, nearly all of them are repaired.
+    assert!(repaired > COUNT as usize / 50, "{repaired} repaired");
+}
+
+/// Of datagrams that go there and back over a path that loses one of twenty.
+const COUNT: u32 = 1000;
+const AT_ONCE: usize = 16;

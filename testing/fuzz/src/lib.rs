@@ -2,6 +2,7 @@
 //! committed corpora.
 
 pub mod config;
+pub mod datagram_fec;
 pub mod h1;
 pub mod h3;
 pub mod kcp;

@@ -27,6 +27,11 @@ fn smux() {
 }
 
 #[test]
+fn datagram_fec() {
+    replay("datagram_fec", fuzz_checks::datagram_fec::check);
+}
+
+#[test]
 fn tunnel() {
     replay("tunnel", fuzz_checks::tunnel::check);
 }

@@ -2,7 +2,7 @@
 
 use super::Check;
 use crate::{
-    checked::{Client, Id, Remote, Secret, Trust},
+    checked::{Client, Id, Remote, Secret, Trust, UdpFec},
     identity::IdentityError,
     problem::{Errors, Problem},
     section::Section,
@@ -21,6 +21,7 @@ pub(crate) fn check_client(
     let kcp = check.kcp(options);
     let bbr = options.boolean("bbr", &mut check.findings);
     let cert_file = check.path(options, "remoteCert");
+    let udp_fec = options.choice("udpFEC", &mut check.findings);
     let trust = Trust {
         content: check.content(&cert_file),
         cert_file,
@@ -77,6 +78,7 @@ pub(crate) fn check_client(
         workers,
         kcp,
         bbr: bbr.unwrap_or(false),
+        udp_fec: udp_fec.and_then(UdpFec::named),
         api,
         log,
         ..basis

@@ -6,7 +6,7 @@ use super::Check;
 use crate::{
     checked::{
         Certificate, HostPrefix, IdleTimeout, Listeners, Pending, Server, ServerTimeouts, Throttle,
-        TlsVersion,
+        TlsVersion, UdpFec,
     },
     options::CERTIFICATE,
     problem::{Errors, Problem},
@@ -47,6 +47,7 @@ pub(crate) fn check_server(
     });
     let kcp = check.kcp(options);
     let bbr = options.boolean("bbr", &mut check.findings);
+    let udp_fec = options.choice("udpFEC", &mut check.findings);
     let findings = &mut check.findings;
     let basis = Server::default();
     let mut server = Server {
@@ -106,6 +107,7 @@ pub(crate) fn check_server(
         load_balance,
         kcp,
         bbr: bbr.unwrap_or(false),
+        udp_fec: udp_fec.and_then(UdpFec::named),
         log,
         proxy,
         warnings: Vec::new(),

@@ -10,7 +10,9 @@ use std::{
 use ipnet::IpNet;
 use url::Url;
 
-use super::{ApiListener, CheckKind, Content, HostName, HostPrefix, Id, Kcp, Log, Secret, Warning};
+use super::{
+    ApiListener, CheckKind, Content, HostName, HostPrefix, Id, Kcp, Log, Secret, UdpFec, Warning,
+};
 use route::{ActiveCheckSpec, PasswordHash};
 
 /// Everything a client is told by its user.
@@ -47,6 +49,8 @@ pub struct Client {
     pub kcp: Kcp,
     /// BBR instead of CUBIC on `quic://` links (`bbr`).
     pub bbr: bool,
+    /// Parity for datagrams that this end sends on QUIC links (`udpFEC`).
+    pub udp_fec: Option<UdpFec>,
     /// Local status API (`apiAddr`); a bare port means the loopback address.
     pub api: Option<ApiListener>,
     /// The log.
@@ -74,6 +78,7 @@ impl Client {
             workers: None,
             kcp: Kcp::default(),
             bbr: false,
+            udp_fec: None,
             api: None,
             log: Log::default(),
             warnings: Vec::new(),

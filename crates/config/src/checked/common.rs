@@ -92,6 +92,26 @@ impl fmt::Display for Warning {
     }
 }
 
+/// Datagrams of a group, and parity that is added to them (`udpFEC`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UdpFec {
+    /// Datagrams.
+    pub data: u8,
+    /// Parity.
+    pub parity: u8,
+}
+
+impl UdpFec {
+    /// By the option's value; `None` for `off`.
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        let (data, parity) = name.split_once('/')?;
+        Some(Self {
+            data: data.parse().ok()?,
+            parity: parity.parse().ok()?,
+        })
+    }
+}
+
 /// How KCP links work (`kcpMode`, `kcpFEC`, `kcpMTU`). The names are those of the options.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Kcp {

@@ -11,7 +11,7 @@ pub use client::{
     Client, FieldChanges, HealthCheck, Local, Page, ProxyProtocol, Remote, Scheme, Service, Trust,
     VisitorAuth,
 };
-pub use common::{Content, Kcp, Log, LogFormat, LogLevel, Warning};
+pub use common::{Content, Kcp, Log, LogFormat, LogLevel, UdpFec, Warning};
 pub use names::{HostName, HostPrefix, Id, NameError, Secret};
 pub use proxy::{
     AccessLog, AccessLogFormat, CheckKind, KeepAlive, ListenerProtocol, ListenerTls, Proxy,

@@ -12,7 +12,7 @@ use std::{
 use regex::Regex;
 use url::Url;
 
-use super::{Content, HostName, HostPrefix, Id, Kcp, Log, Secret, Warning};
+use super::{Content, HostName, HostPrefix, Id, Kcp, Log, Secret, UdpFec, Warning};
 
 /// Everything a server is told by its user.
 #[derive(Debug, Clone)]
@@ -47,6 +47,8 @@ pub struct Server {
     pub kcp: Kcp,
     /// BBR instead of CUBIC on QUIC links (`bbr`).
     pub bbr: bool,
+    /// Parity for datagrams that this end sends on QUIC links (`udpFEC`).
+    pub udp_fec: Option<UdpFec>,
     /// The log.
     pub log: Log,
     /// Host prefix under which the status page is shown; `None` = nowhere.
@@ -76,6 +78,7 @@ impl Default for Server {
             workers: None,
             kcp: Kcp::default(),
             bbr: false,
+            udp_fec: None,
             log: Log::default(),
             status_prefix: None,
             proxy: None,

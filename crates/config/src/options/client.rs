@@ -145,6 +145,7 @@ pub static CLIENT_OPTIONS: Table = Table {
         SIGNING_KEY,
         SENTRY,
         BBR,
+        UDP_FEC,
     ],
 };
 

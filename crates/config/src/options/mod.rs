@@ -304,6 +304,12 @@ const BBR: Opt = opt(
     "false",
     "BBR instead of CUBIC as congestion control of QUIC links.",
 );
+const UDP_FEC: Opt = opt(
+    "udpFEC",
+    Kind::Choice(&["off", "20/3", "10/3", "6/3", "4/4"]),
+    "off",
+    "Parity for datagrams of UDP services that this end sends on QUIC links: so many of so many are added to a group.",
+);
 const VERSION: Opt = opt(
     "version",
     Kind::Text,

@@ -107,6 +107,7 @@ pub static SERVER_OPTIONS: Table = Table {
             "Serve HTTP/3 visitors on UDP too, at the address of tlsAddr; quicAddr may be the same.",
         ),
         BBR,
+        UDP_FEC,
         KCP_MODE,
         KCP_FEC,
         KCP_MTU,

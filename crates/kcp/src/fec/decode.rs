@@ -41,7 +41,7 @@ pub struct Decoder {
     /// Present while the parameters are in doubt.
     tuner: Option<Box<Tuner>>,
     spare: Vec<Vec<u8>>,
-    recovered: Vec<Recovered>,
+    recovered: Vec<(u32, Recovered)>,
 }
 
 /// What we know about the parameters.
@@ -71,6 +71,17 @@ impl Decoder {
             tuner: None,
             spare: Vec::new(),
             recovered: Vec::new(),
+        }
+    }
+
+    /// A decoder whose peer has said that it uses `shards`: the first group's packets are recovered, too.
+    pub fn agreed(shards: Shards) -> Self {
+        Self {
+            trust: Trust {
+                confirmed: true,
+                ..Trust::default()
+            },
+            ..Self::new(shards)
         }
     }
 
@@ -123,6 +134,11 @@ impl Decoder {
 
     /// The next recovered payload.
     pub fn pop(&mut self) -> Option<Recovered> {
+        self.pop_numbered().map(|(_, recovered)| recovered)
+    }
+
+    /// The same with the number of the data packet that carried it.
+    pub fn pop_numbered(&mut self) -> Option<(u32, Recovered)> {
         self.recovered.pop()
     }
 
@@ -212,7 +228,13 @@ impl Decoder {
             if group.data == need {
                 counters.fec_full_shard_set += 1;
             } else if self.trust.confirmed {
-                recover(self.kernel, group, need, &mut self.recovered, counters);
+                recover(
+                    self.kernel,
+                    group,
+                    self.shards,
+                    &mut self.recovered,
+                    counters,
+                );
             } else {
                 // Later packets may confirm the parameters. Each place counts once, so this cannot pile up.
                 continue;
@@ -255,10 +277,11 @@ impl Trust {
 fn recover(
     kernel: Kernel,
     group: &mut Group,
-    need: usize,
-    out: &mut Vec<Recovered>,
+    shards: Shards,
+    out: &mut Vec<(u32, Recovered)>,
     counters: &mut Counters,
 ) {
+    let need = shards.data();
     // Data first: what a group has more than it needs is parity then.
     group.packets.sort_unstable_by_key(|&(place, _)| place);
     let packets = &group.packets[..need];
@@ -281,7 +304,9 @@ fn recover(
             Some(length) => {
                 sum.truncate(2 + length);
                 sum.drain(..2);
-                out.push(sum);
+                // Below the wrap, as the group's packets are.
+                let total = shards.total() as u32;
+                out.push((group.id * total + u32::from(missing), sum));
                 counters.fec_recovered += 1;
             }
             None => counters.fec_errs += 1,

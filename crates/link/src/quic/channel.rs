@@ -5,13 +5,20 @@ use std::{
     cell::RefCell,
     collections::{HashMap, VecDeque},
     rc::Rc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
     task::{Context, Poll, Waker},
 };
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use quinn::VarInt;
 
-use super::link::Shared;
+use super::{
+    fec::{self, Receiver},
+    link::Shared,
+};
 
 /// The datagrams of one stream.
 pub(crate) struct Channel {
@@ -32,11 +39,29 @@ pub(crate) struct Channels {
     open: HashMap<u64, Rc<RefCell<Queue>>>,
     /// For streams that are not known yet: their first bytes may come later.
     early: VecDeque<(u64, Bytes)>,
+    repair: Receiver,
+    /// What it has repaired, for other threads.
+    repaired: Arc<AtomicU64>,
 }
 
 impl Channels {
     /// A datagram that has come.
-    pub(super) fn deliver(&mut self, mut datagram: Bytes) {
+    pub(super) fn deliver(&mut self, datagram: Bytes) {
+        if !matches!(datagram.first(), Some(&(fec::DATA | fec::PARITY))) {
+            return self.sort(datagram);
+        }
+        let mut repair = std::mem::take(&mut self.repair);
+        repair.receive(datagram, |datagram| self.sort(datagram));
+        self.repaired.store(repair.repaired(), Relaxed);
+        self.repair = repair;
+    }
+
+    /// Datagrams that were lost and repaired: a counter that goes on.
+    pub(super) fn repaired(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.repaired)
+    }
+
+    fn sort(&mut self, mut datagram: Bytes) {
         let Some(id) = take_varint(&mut datagram) else {
             return;
         };
@@ -44,7 +69,9 @@ impl Channels {
             if self.early.len() >= MOST_EARLY {
                 self.early.pop_front();
             }
-            self.early.push_back((id, datagram));
+            // A copy: what came with it, tens of kilobytes at times, must not be kept for as long.
+            self.early
+                .push_back((id, Bytes::copy_from_slice(&datagram)));
             return;
         };
         let mut queue = queue.borrow_mut();
@@ -92,15 +119,19 @@ impl Channel {
     /// Sends the datagram if it fits into one; what cannot go now takes the place of what has waited longest.
     pub(crate) fn send(&self, datagram: &[u8]) -> bool {
         let connection = &self.shared.connection;
-        let fits = connection
-            .max_datagram_size()
-            .is_some_and(|most| datagram.len() + VARINT <= most);
-        if !fits {
+        let most = connection.max_datagram_size().unwrap_or(0);
+        if datagram.len() + VARINT > most {
             return false;
         }
         let mut bytes = BytesMut::with_capacity(VARINT + datagram.len());
         put_varint(self.id, &mut bytes);
         bytes.extend_from_slice(datagram);
+        if bytes.len() + fec::OVERHEAD <= most
+            && let Some(cover) = &self.shared.cover
+        {
+            cover.send(&bytes);
+            return true;
+        }
         connection.send_datagram(bytes.freeze()).is_ok()
     }
 

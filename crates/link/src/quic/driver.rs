@@ -12,7 +12,7 @@ use std::{
 
 use bytes::Bytes;
 use quinn::{ConnectionError, ReadExactError, RecvStream, SendStream, VarInt};
-use tokio::time::timeout;
+use tokio::{task::coop::consume_budget, time::timeout};
 use tunnel::ResetReason;
 
 use super::{
@@ -58,6 +58,7 @@ pub(super) async fn run(
         end = accept(&link, &handler) => end,
         never = datagrams(&shared) => match never {},
         never = sweep(&shared, sweep_every) => match never {},
+        never = cover(&shared) => match never {},
     };
     match end {
         Ended::Closing => close(&shared, &mut send).await,
@@ -196,6 +197,16 @@ async fn datagrams(shared: &Shared) -> Never {
     // An error is the connection's end, which others tell.
     while let Ok(datagram) = shared.connection.read_datagram().await {
         shared.channels.borrow_mut().deliver(datagram);
+        // Thousands of small ones may be here; nobody else's streams wait for them.
+        consume_budget().await;
+    }
+    std::future::pending().await
+}
+
+/// Brings covered datagrams into QUIC.
+async fn cover(shared: &Shared) -> Never {
+    if let Some(cover) = &shared.cover {
+        tokio::join!(cover.flush(), cover.spread());
     }
     std::future::pending().await
 }

@@ -6,7 +6,7 @@ use std::{
     future::Future,
     pin::pin,
     rc::Rc,
-    sync::Arc,
+    sync::{Arc, atomic::AtomicU64},
     task::{Context, Poll, Waker},
     time::{Duration, Instant},
 };
@@ -20,6 +20,7 @@ use tunnel::ResetReason;
 use super::{
     channel::Channels,
     control::{Control, Outbox},
+    cover::Cover,
     driver::{self, Driver},
     join::{Join, Joined},
     stalled::Stalled,
@@ -51,6 +52,8 @@ pub(crate) struct Shared {
     slots: RefCell<Slots>,
     stalled: RefCell<Stalled>,
     pub(super) channels: RefCell<Channels>,
+    /// Covers the datagrams that are sent, if both ends want it.
+    pub(super) cover: Option<Cover>,
     /// Finished streams whose last bytes may be on their way yet: the connection must not be closed before they have arrived.
     lingering: RefCell<VecDeque<(Instant, SendStream)>>,
 }
@@ -244,6 +247,9 @@ impl Link {
             slots: RefCell::default(),
             stalled: RefCell::default(),
             channels: RefCell::default(),
+            cover: options
+                .fec
+                .map(|form| Cover::new(control.connection.clone(), form.shards())),
             lingering: RefCell::default(),
         });
         let link = Self { shared };
@@ -357,6 +363,10 @@ impl Link {
             sent: stats.path.sent_packets,
             lost: net::Lost::Packets(stats.path.lost_packets),
         }
+    }
+
+    pub(crate) fn repaired(&self) -> Arc<AtomicU64> {
+        self.shared.channels.borrow().repaired()
     }
 
     pub(crate) fn is(&self, other: &Self) -> bool {

@@ -3,7 +3,7 @@
 //! ```text
 //!  first stream (client opens it): handshake, then control messages        control.rs, driver.rs
 //!  every other stream (server opens it): header, first payload, bytes       link.rs, join.rs, stream.rs
-//!  datagrams of UDP visitors: number of the visitor's stream, payload       channel.rs
+//!  datagrams of UDP visitors: number of the visitor's stream, payload       channel.rs, fec.rs, cover.rs
 //! ```
 //!
 //! FIN is half-close, RESET_STREAM and STOP_SENDING carry gt's reasons, credit is QUIC's. What QUIC does not have is here: priorities of
@@ -13,7 +13,9 @@
 
 mod channel;
 mod control;
+mod cover;
 mod driver;
+pub mod fec;
 mod flow;
 mod join;
 mod link;

@@ -41,6 +41,7 @@ fn link(stream: TcpStream, side: Side, tell: Option<oneshot::Sender<Stream>>) ->
         side,
         config: mux::Config::default(),
         sweep_every: PATIENCE,
+        fec: None,
     };
     let handler = Rc::new(Take(RefCell::new(tell)));
     let (link, driver) = Link::start(net::Stream::from(stream).into(), &options, handler);

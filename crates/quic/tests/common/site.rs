@@ -6,9 +6,10 @@ use std::{
     convert::Infallible,
     pin::Pin,
     task::{Context, Poll},
+    time::Duration,
 };
 
-use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use net::tls::{TlsClientOptions, TlsServerOptions, Trust};
 use quic::{
     bytes::Bytes,
@@ -18,7 +19,7 @@ use quic::{
     },
 };
 
-use super::{certificate, loopback};
+use super::{LONG, certificate, loopback, on_worker};
 
 pub(crate) fn server(change: impl FnOnce(&mut ServeOptions)) -> Serving {
     let mut options = ServeOptions {
@@ -143,4 +144,54 @@ impl http_body::Body for Pipe {
 pub(crate) fn pipe() -> (tokio::sync::mpsc::Sender<Bytes>, Body) {
     let (sender, receiver) = tokio::sync::mpsc::channel(1);
     (sender, Body::stream(Pipe(receiver)))
+}
+
+/// Asks a server until a request was early data.
+pub(crate) fn early_data_is_taken_from(port: u16) {
+    on_worker(move || async move {
+        let client = client(|_| {});
+        let about = format!("https://localhost:{port}/about");
+        let mut said = Bytes::new();
+        for _ in 0..20 {
+            let response = client.get(&about).await.unwrap();
+            (said, _) = response.into_body().collect_up_to(100).await.unwrap();
+            if said == "GET HTTP/3.0 early=true" {
+                return;
+            }
+            client.close(LONG).await;
+        }
+        panic!("never early: {said:?}");
+    });
+}
+
+/// Has a tunnel and datagrams through a server, from one address after another.
+pub(crate) fn a_tunnel_follows_to(port: u16) {
+    on_worker(move || async move {
+        let client = client(|_| {});
+        let (sender, body) = pipe();
+        let request = Request::builder()
+            .method(Method::CONNECT)
+            .uri(format!("https://localhost:{port}/tunnel"))
+            .extension(Protocol("echo".into()))
+            .body(body);
+        let response = client.request(request.unwrap()).await.unwrap();
+        assert_eq!(response.status(), 200);
+        let datagrams = response.extensions().get::<Datagrams>().cloned().unwrap();
+        let mut body = response.into_body();
+        for n in 0..4 {
+            let part = Bytes::from(format!("part {n}"));
+            sender.send(part.clone()).await.unwrap();
+            assert_eq!(body.chunk().await.unwrap().unwrap(), part);
+            client.rebind().unwrap();
+        }
+        for _ in 0..50 {
+            datagrams.send(b"and").unwrap();
+            let wait = tokio::time::timeout(Duration::from_millis(200), datagrams.receive());
+            if let Ok(payload) = wait.await {
+                assert_eq!(payload.unwrap(), "back and");
+                return;
+            }
+        }
+        panic!("no datagram came back");
+    });
 }

@@ -1,6 +1,10 @@
 //! What the two ends tell each other in the handshake.
 
-use std::{fmt, ops::BitAnd, time::Duration};
+use std::{
+    fmt,
+    ops::{BitAnd, BitOr},
+    time::Duration,
+};
 
 use crate::{ClientId, Message, Name, SessionId, VERSION, open_enum::open_enum};
 
@@ -48,7 +52,7 @@ impl fmt::Display for VersionRange {
     }
 }
 
-/// Optional abilities, one bit each. The client offers, the server picks.
+/// Optional abilities, one bit each. The client offers, the server picks. Bits that are not named here are for later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Features(pub u64);
 
@@ -58,6 +62,8 @@ impl Features {
     /// Services may have [`HttpRules`](crate::HttpRules) and speak HTTP/2 in HTTP mode. A server without it would let visitors in
     /// whom the rules keep out, so such services are declared only to servers that have it.
     pub const HTTP_RULES: Self = Self(1);
+    /// Takes datagrams of UDP visitors that are covered by forward error correction (docs/protocol/quic-link.md).
+    pub const DATAGRAM_FEC: Self = Self(2);
 
     /// Whether all of `other` are here.
     #[must_use]
@@ -71,6 +77,14 @@ impl BitAnd for Features {
 
     fn bitand(self, other: Self) -> Self {
         Self(self.0 & other.0)
+    }
+}
+
+impl BitOr for Features {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
     }
 }
 

@@ -10,7 +10,7 @@ use std::{
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use net::Shutdown;
-use tokio::time::timeout;
+use tokio::{task::JoinHandle, time::timeout};
 
 use super::{Client, Http3, Origin, RequestError, Server, Tcp, Versions};
 use crate::{ALPN_H3, ConnectError, h3::client::Connection, http::tcp::LocalTasks};
@@ -33,23 +33,17 @@ impl Client {
             return Ok(Chosen::Http3(http3));
         }
         if let Some(tcp) = server.kept_tcp() {
+            if !server.avoids_quic() && !server.asking.get() {
+                // Complete: no request may wait for a server that is silent over QUIC while TCP works.
+                self.attempt_http3(origin, server, false);
+            }
             return Ok(Chosen::Tcp(tcp));
         }
         if server.avoids_quic() {
             return Ok(Chosen::Tcp(self.connect_tcp(origin, server).await?));
         }
         // It goes on when TCP was faster, so that the next request has it.
-        let attempt = {
-            let (client, origin, server) = (self.clone(), origin.clone(), Rc::clone(server));
-            tokio::task::spawn_local(async move {
-                let result = client.connect_http3(&origin, &server, may_be_early).await;
-                if result.is_err() {
-                    let until = Instant::now() + client.inner.options.avoid_time;
-                    *server.avoid_until.borrow_mut() = Some(until);
-                }
-                result
-            })
-        };
+        let attempt = self.attempt_http3(origin, server, may_be_early);
         let mut attempt = std::pin::pin!(async move {
             match attempt.await {
                 Ok(result) => result,
@@ -75,6 +69,26 @@ impl Client {
                 }
             }
         }
+    }
+
+    /// Connects over QUIC whether or not anybody waits for it; a server that is silent is avoided for some time.
+    fn attempt_http3(
+        &self,
+        origin: &Origin,
+        server: &Rc<Server>,
+        may_be_early: bool,
+    ) -> JoinHandle<Result<Http3, RequestError>> {
+        server.asking.set(true);
+        let (client, origin, server) = (self.clone(), origin.clone(), Rc::clone(server));
+        tokio::task::spawn_local(async move {
+            let result = client.connect_http3(&origin, &server, may_be_early).await;
+            server.asking.set(false);
+            if result.is_err() {
+                let until = Instant::now() + client.inner.options.avoid_time;
+                *server.avoid_until.borrow_mut() = Some(until);
+            }
+            result
+        })
     }
 
     /// One at a time for each server; who waited finds the connection.

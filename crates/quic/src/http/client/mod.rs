@@ -1,13 +1,14 @@
 //! A client: HTTP/3 where it works, HTTP/2 and 1.1 over TCP where it does not.
 //!
 //! For a server it does not know, QUIC gets a head start; when nothing came of it by then, TCP is tried beside it, and the first of both is used. A
-//! server that was silent over QUIC is asked over TCP for some minutes. Connections are kept and shared by all requests to a server; sessions are
-//! remembered, so that a request with a safe method can go out with the first packet of a connection (0-RTT).
+//! server that was silent over QUIC is asked over TCP for some minutes, then over QUIC again, beside the requests that go on. Connections are
+//! kept and shared by all requests to a server; sessions are remembered, so that a request with a safe method can go out with the first packet
+//! of a connection (0-RTT).
 //!
 //! It lives on one thread: a `LocalRuntime` of tokio (as [`net::Workers`] have), or a `LocalSet`.
 
 use std::{
-    cell::RefCell,
+    cell::{Cell, RefCell},
     collections::HashMap,
     fmt, io,
     rc::Rc,
@@ -154,6 +155,8 @@ struct Server {
     http2: RefCell<Option<http2::SendRequest<Body>>>,
     http1: RefCell<Vec<http1::SendRequest<Body>>>,
     avoid_until: RefCell<Option<Instant>>,
+    /// Is being asked over QUIC, beside what goes over TCP.
+    asking: Cell<bool>,
 }
 
 #[derive(Clone)]
