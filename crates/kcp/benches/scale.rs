@@ -7,7 +7,7 @@
 use std::{
     io::{BufRead, BufReader, Write},
     net::SocketAddr,
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::{Child, Command, Stdio},
     sync::Arc,
     time::Duration,
