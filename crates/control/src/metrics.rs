@@ -309,7 +309,7 @@ fn of_ways(out: &mut Exposition, status: &Status) {
     );
     family(
         "gt_way_rtt_seconds",
-        "Round-trip time of the way.",
+        "The shortest round-trip time of the way in the last minute.",
         &|way| way.rtt.map(|rtt| rtt.as_secs_f64()),
     );
     family(

@@ -69,13 +69,20 @@ impl Pacer {
 
     /// Grants `bytes`; returns when they may pass. For whoever moves whole messages; joined streams do it by themselves.
     pub fn reserve(&self, bytes: usize) -> Instant {
-        let (now, cost) = (self.now(), self.nanos(bytes));
-        let add = |through: u64| Some(through.max(now).saturating_add(cost));
+        self.reserve_again(bytes, self.now(), Duration::ZERO)
+    }
+
+    /// The same, at `now`, for somebody who got what he was granted before later than it was due: so much time is not lost to him.
+    fn reserve_again(&self, bytes: usize, now: u64, late: Duration) -> Instant {
+        let cost = self.nanos(bytes);
+        let owed = u64::try_from(late.as_nanos()).unwrap_or(u64::MAX);
+        let from = now.saturating_sub(owed);
+        let add = |through: u64| Some(through.max(from).saturating_add(cost));
         let before = self
             .through
             .fetch_update(Relaxed, Relaxed, add)
             .unwrap_or_else(|unchanged| unchanged);
-        let through = before.max(now).saturating_add(cost);
+        let through = before.max(from).saturating_add(cost);
         // At higher rates a short burst spares small messages the wait; at low ones the rate is exact.
         let burst = if self.rate() >= 64 << 10 {
             10_000_000
@@ -83,9 +90,9 @@ impl Pacer {
             0
         };
         let own = self.origin + Duration::from_nanos(through.saturating_sub(burst).max(now));
-        self.parent
-            .as_ref()
-            .map_or(own, |parent| own.max(parent.reserve(bytes)))
+        self.parent.as_ref().map_or(own, |parent| {
+            own.max(parent.reserve_again(bytes, parent.now(), late))
+        })
     }
 
     /// Takes back what was granted and not used.
@@ -106,6 +113,9 @@ pub struct Pace {
     pacer: Arc<Pacer>,
     granted: usize,
     sleep: Option<Pin<Box<Sleep>>>,
+    /// By how much the last grant came too late. Timers are late by a millisecond, and by many on a busy machine; without this, each of them
+    /// would be taken off the limit.
+    late: Duration,
 }
 
 impl Pace {
@@ -116,6 +126,7 @@ impl Pace {
             pacer,
             granted: 0,
             sleep: None,
+            late: Duration::ZERO,
         }
     }
 
@@ -123,11 +134,15 @@ impl Pace {
     pub fn poll_allowance(&mut self, cx: &mut Context<'_>) -> Poll<usize> {
         if self.granted == 0 {
             self.granted = self.pacer.portion();
-            let at = self.pacer.reserve(self.granted);
+            let late = std::mem::take(&mut self.late);
+            let at = self
+                .pacer
+                .reserve_again(self.granted, self.pacer.now(), late);
             self.sleep = Some(Box::pin(sleep_until(at.into())));
         }
         if let Some(sleep) = &mut self.sleep {
             std::task::ready!(sleep.as_mut().poll(cx));
+            self.late = sleep.deadline().into_std().elapsed().min(MOST_LATE);
             self.sleep = None;
         }
         Poll::Ready(self.granted)
@@ -147,6 +162,9 @@ impl Drop for Pace {
         self.pacer.refund(self.granted);
     }
 }
+
+/// What is made up for, at most: after a machine stood still nobody gets a second's worth at once.
+const MOST_LATE: Duration = Duration::from_millis(250);
 
 /// Bytes moved, shared by all streams that are counted together.
 #[derive(Debug, Default)]
@@ -172,5 +190,40 @@ impl Traffic {
         if let Some(parent) = &self.parent {
             parent.add_received(n);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RATE: u64 = 1000;
+    const PORTION: usize = 50;
+
+    /// Moves portions one after the other, each woken so much too late, and returns how long all of them took.
+    fn pass(pacer: &Pacer, begin: Duration, portions: u32, delay: Duration) -> Duration {
+        let (mut now, mut late) = (begin, Duration::ZERO);
+        for _ in 0..portions {
+            let at = pacer.reserve_again(PORTION, now.as_nanos() as u64, late);
+            now = (at - pacer.origin).max(now) + delay;
+            late = delay;
+        }
+        now - begin
+    }
+
+    #[test]
+    fn timers_that_are_late_cost_a_stream_nothing_of_its_speed() {
+        let delay = Duration::from_millis(15);
+        let took = pass(&Pacer::new(RATE, None), Duration::ZERO, 80, delay);
+        assert_eq!(took, Duration::from_secs(4) + delay);
+    }
+
+    #[test]
+    fn a_pause_is_not_saved_up() {
+        let pacer = Pacer::new(RATE, None);
+        let first = pass(&pacer, Duration::ZERO, 20, Duration::ZERO);
+        assert_eq!(first, Duration::from_secs(1));
+        let again = pass(&pacer, Duration::from_secs(10), 20, Duration::ZERO);
+        assert_eq!(again, Duration::from_secs(1));
     }
 }

@@ -54,7 +54,7 @@ pub struct WayStatus {
     pub in_use: bool,
     /// Whether it works; `None` before it was tried.
     pub works: Option<bool>,
-    /// Smoothed round-trip time, once measured.
+    /// The shortest round-trip time of the last minute, once measured.
     pub rtt: Option<Duration>,
     /// Share of packets lost, 0 to 1, where the transport tells.
     pub loss: Option<f64>,

@@ -1,7 +1,7 @@
 #!/bin/bash
 # How many instructions gt's reverse proxy takes in user space per request, and where: callgrind over wrk's load with nginx behind.
 #
-#   scripts/proxy-instructions.sh GT [keep|closing] [ROWS]
+#   testing/bench/instructions-http1.sh GT [keep|closing] [ROWS]
 #
 # GT is a program with debug symbols (cargo build --release). Takes about 15 s, needs valgrind, wrk, nginx and curl, and the ports 9560 and 9561.
 set -euo pipefail

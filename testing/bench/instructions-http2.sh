@@ -1,7 +1,7 @@
 #!/bin/sh
 # User-space instructions that `gt proxy` spends on a small request over HTTP/2 and TLS, counted by callgrind: a figure that a busy machine does not change.
 #
-#   testing/bench/instructions.sh GT [REQUESTS] [REPORT]
+#   testing/bench/instructions-http2.sh GT [REQUESTS] [REPORT]
 #
 # GT is a release build. Two loads, of REQUESTS (5,000) and twice as many, over 10 connections with 10 streams each: their difference has no handshakes in it. REPORT gets
 # callgrind's list of functions for the larger one. Needs valgrind, h2load, nginx, openssl, curl; half a minute on a machine that has nothing else to do.
