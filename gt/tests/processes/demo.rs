@@ -18,7 +18,7 @@ fn ctrl_c_ends_all_processes_of_make_run_at_once() {
     let (target, temporary) = (dir.path().join("target"), dir.path().join("tmp"));
     fs::create_dir_all(target.join("fast")).expect("made");
     fs::create_dir(&temporary).expect("made");
-    fs::copy(gt_binary(), target.join("fast/gt")).expect("copied");
+    dir.program("target/fast/gt", fs::read(gt_binary()).expect("read"));
     let port = PortRange::claim(1);
     let at = SocketAddr::from(([127, 0, 0, 1], port.first()));
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts/run.sh");

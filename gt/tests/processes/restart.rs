@@ -14,8 +14,7 @@ fn the_program_on_disk_takes_over_under_load() {
     let dir = TempDir::new();
     let binary = dir.path().join("gt");
     let install = || {
-        let new = dir.path().join("gt.new");
-        fs::copy(gt_binary(), &new).expect("copied");
+        let new = dir.program("gt.new", fs::read(gt_binary()).expect("read"));
         fs::rename(&new, &binary).expect("renamed");
     };
     install();
@@ -67,9 +66,7 @@ fn another_build_takes_over_under_load_and_then_the_first_one_again() {
     let other = number.replace(|c: char| c.is_ascii_digit(), "9");
     let second = replaced(&first, number.as_bytes(), other.as_bytes());
     let install = |program: &[u8]| {
-        let new = dir.file("gt.new", program);
-        fs::set_permissions(&new, std::os::unix::fs::PermissionsExt::from_mode(0o755))
-            .expect("made executable");
+        let new = dir.program("gt.new", program);
         fs::rename(&new, &binary).expect("renamed");
     };
     install(&first);
@@ -109,16 +106,13 @@ fn replaced(program: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
 #[test]
 fn a_program_of_another_state_is_refused() {
     let dir = TempDir::new();
-    let binary = dir.path().join("gt");
-    fs::copy(gt_binary(), &binary).expect("copied");
+    let binary = dir.program("gt", fs::read(gt_binary()).expect("read"));
     let rig = Rig::start_with(&binary);
     let before = rig.server.serving();
-    let other = dir.file(
+    let other = dir.program(
         "other",
         "#!/bin/sh\necho '{\"units\":[],\"handover\":4000000000,\"version\":\"99.0.0\"}'\n",
     );
-    fs::set_permissions(&other, std::os::unix::fs::PermissionsExt::from_mode(0o755))
-        .expect("made executable");
     fs::rename(&other, &binary).expect("renamed");
     let why = rig.server.refused(&["restart"]);
     assert!(why.contains("99.0.0 on disk does not understand"), "{why}");
@@ -128,17 +122,14 @@ fn a_program_of_another_state_is_refused() {
 #[test]
 fn a_program_that_does_not_run_is_refused() {
     let dir = TempDir::new();
-    let binary = dir.path().join("gt");
-    fs::copy(gt_binary(), &binary).expect("copied");
+    let binary = dir.program("gt", fs::read(gt_binary()).expect("read"));
     let rig = Rig::start_with(&binary);
     let load = Load::start(&rig);
     let before = rig.server.serving();
-    let other = dir.file(
+    let other = dir.program(
         "other",
         "#!/bin/sh\necho this is another program >&2\nexit 3\n",
     );
-    fs::set_permissions(&other, std::os::unix::fs::PermissionsExt::from_mode(0o755))
-        .expect("made executable");
     fs::rename(&other, &binary).expect("renamed");
     let why = rig.server.refused(&["restart"]);
     assert!(why.contains("this is another program"), "{why}");

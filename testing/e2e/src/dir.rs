@@ -1,8 +1,10 @@
 //! A folder for one test's files.
 
 use std::{
-    fs, io,
+    fs,
+    io::{self, Write},
     path::{Path, PathBuf},
+    process::{Command, Stdio},
     sync::atomic::{AtomicU32, Ordering::Relaxed},
 };
 
@@ -49,6 +51,32 @@ impl TempDir {
         if let Err(error) = fs::write(&path, content) {
             panic!("{} cannot be written: {error}", path.display());
         }
+        path
+    }
+
+    /// Writes a file that can be run and returns where it is.
+    ///
+    /// Another process writes it: one that another test starts at this moment would hold the file open for writing until it runs its own program,
+    /// and a program that somebody writes to cannot be run (`ETXTBSY`).
+    ///
+    /// # Panics
+    /// When it cannot be written.
+    pub fn program(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.0.join(name);
+        let mut writing = Command::new("sh")
+            .args(["-c", "cat >\"$0\" && chmod 755 \"$0\""])
+            .arg(&path)
+            .stdin(Stdio::piped())
+            .spawn()
+            .expect("there is sh");
+        let input = writing.stdin.take();
+        let sent = input.map(|mut input| input.write_all(content.as_ref()));
+        let done = writing.wait().expect("its end");
+        assert!(
+            matches!(sent, Some(Ok(()))) && done.success(),
+            "{} cannot be written: {sent:?}, {done}",
+            path.display()
+        );
         path
     }
 }
