@@ -228,6 +228,6 @@ fn a_slow_service_stops_its_visitor_and_costs_no_memory(transport: Transport) {
     }
 }
 
-/// A stream's window, which grows up to 8 MiB (docs/protocol/mux.md) where a busy machine makes round trips long, and half of it again while what holds it
+/// A stream's window, which grows up to 8 MiB (`mux::Config::max_stream_window`) where a busy machine makes round trips long, and half of it again while what holds it
 /// grows, and the buffers around it; an upload that is kept would take 65,536.
 const GROWTH_KIB: u64 = 16 << 10;
