@@ -29,6 +29,7 @@ mod routing;
 mod server;
 mod session;
 mod snapshot;
+mod tls;
 mod worker;
 
 pub use egress::inprocess::status_page;

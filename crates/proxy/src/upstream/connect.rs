@@ -24,15 +24,12 @@ impl Upstream {
         clock: &Clock,
         metrics: &Metrics,
     ) -> Result<Lease, NoConnection> {
-        let opening = async {
-            if self.speaks_http2(server) {
-                return self.open_http2(server, visitor, clock, metrics).await;
-            }
-            metrics.proxy_upstream_connects_total.add_one();
-            Ok(Lease::socket(
-                self.open(server, None, visitor, clock).await?,
-            ))
-        };
+        if !self.speaks_http2(server) {
+            return self
+                .connect_bytes(server, visitor, patience, clock, metrics)
+                .await;
+        }
+        let opening = self.open_http2(server, visitor, clock, metrics);
         in_time(patience, opening, metrics).await
     }
 
