@@ -22,13 +22,16 @@ fn ctrl_c_ends_all_processes_of_make_run_at_once() {
     let port = PortRange::claim(1);
     let at = SocketAddr::from(([127, 0, 0, 1], port.first()));
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts/run.sh");
+    let exec = format!("exec '{}'", script.display());
     let (mut keys, terminal) = UnixStream::pair().expect("a pair");
     // A terminal of its own; nothing is built, because there is a program already.
     let mut command = Command::new("env");
     command
         // Whoever runs the tests in the background has made shells ignore Ctrl-C; a person's terminal has not.
         .args(["--default-signal=INT,QUIT", "script"])
-        .args(["-qfec", &script.display().to_string(), "/dev/null"])
+        .args(["-qfec", &exec, "/dev/null"])
+        // One shell that stays would be ended by Ctrl-C itself; which one it is depends on the user otherwise.
+        .env("SHELL", "/bin/sh")
         .env("CARGO", "true")
         .env("CARGO_TARGET_DIR", &target)
         .env("TMPDIR", &temporary)
