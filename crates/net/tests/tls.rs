@@ -554,3 +554,34 @@ fn a_server_of_tls_1_2_without_extended_master_secret_is_refused_by_who_needs_it
         let _ = peer.wait();
     }
 }
+
+#[test]
+fn suites_with_aes_128_are_offered_first() {
+    on_worker(async {
+        let (client, mut server) = tcp_pair().await;
+        let connector = trusting();
+        let hello = async {
+            let mut head = [0; 5 + 4 + 2 + 32 + 1];
+            server.read_exact(&mut head).await.expect("a hello");
+            // Behind an echoed session id of any length (RFC 8446 §4.1.2).
+            let mut session = vec![0; usize::from(head[head.len() - 1])];
+            server.read_exact(&mut session).await.expect("a session id");
+            let bytes = server.read_u16().await.expect("a length");
+            let mut suites = Vec::new();
+            for _ in 0..bytes / 2 {
+                suites.push(server.read_u16().await.expect("a suite"));
+            }
+            suites
+        };
+        let suites = tokio::select! {
+            suites = hello => suites,
+            end = connector.connect(client, "a.test") => panic!("nobody has answered: {end:?}"),
+        };
+        // TLS 1.3's, and those of TLS 1.2 with ECDSA and RSA.
+        for (aes_128, aes_256) in [(0x1301, 0x1302), (0xc02b, 0xc02c), (0xc02f, 0xc030)] {
+            let place = |wanted| suites.iter().position(|suite| *suite == wanted);
+            let (first, second) = (place(aes_128), place(aes_256));
+            assert!(first.is_some() && first < second, "{suites:x?}");
+        }
+    });
+}

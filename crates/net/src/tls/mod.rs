@@ -27,14 +27,31 @@ pub use sessions::Sessions;
 
 use std::sync::{Arc, LazyLock};
 
-use rustls::crypto::CryptoProvider;
+use rustls::{CipherSuite, crypto::CryptoProvider};
 
 #[cfg(doc)]
 use crate::Stream;
 
-/// The cryptography behind every configuration made here.
-pub(crate) fn provider() -> Arc<CryptoProvider> {
-    static PROVIDER: LazyLock<Arc<CryptoProvider>> =
-        LazyLock::new(|| Arc::new(rustls::crypto::aws_lc_rs::default_provider()));
+/// The cryptography behind every configuration made here: aws-lc, with AES-128 offered before AES-256.
+///
+/// The order counts where gt is the client; a server takes what the client has put first. Suites with AES-128 derive
+/// their keys by SHA-256, for which processors have instructions, and those with AES-256 by SHA-384, for which few have:
+/// a fifth of what a server computes for a QUIC connection with one request. Browsers offer them in this order too.
+pub fn provider() -> Arc<CryptoProvider> {
+    static PROVIDER: LazyLock<Arc<CryptoProvider>> = LazyLock::new(|| {
+        let mut provider = rustls::crypto::aws_lc_rs::default_provider();
+        // Stable: nothing else changes its place.
+        provider.cipher_suites.sort_by_key(|suite| !is_aes_128(suite.suite()));
+        Arc::new(provider)
+    });
     PROVIDER.clone()
+}
+
+fn is_aes_128(suite: CipherSuite) -> bool {
+    matches!(
+        suite,
+        CipherSuite::TLS13_AES_128_GCM_SHA256
+            | CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256
+            | CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256
+    )
 }

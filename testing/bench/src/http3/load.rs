@@ -372,8 +372,8 @@ impl Client {
     /// With a memory of sessions of its own, or none.
     fn config(&self, resume: bool) -> Result<quinn::ClientConfig> {
         let judge = Arc::new(Judge(Arc::clone(&self.full)));
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let mut tls = rustls::ClientConfig::builder_with_provider(provider)
+        // Offers AES-128 first, as browsers do and as Go's servers choose whatever a client puts first.
+        let mut tls = rustls::ClientConfig::builder_with_provider(net::tls::provider())
             .with_protocol_versions(&[&rustls::version::TLS13])?
             .dangerous()
             .with_custom_certificate_verifier(judge)
