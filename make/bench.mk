@@ -5,7 +5,7 @@ PEERS := $(abspath $(CARGO_TARGET_DIR))/peers
 SOAK_SECONDS ?= 300
 SOAK_SEED ?= 1
 
-.PHONY: bench bench-quic bench-reload bench-kcp bench-kcp-scale bench-peers bench-proxy bench-relay bench-bulk bench-idle bench-keystroke soak bench-kcp-path bench-auto soak-paths soak-reload
+.PHONY: bench bench-quic bench-reload bench-kcp bench-kcp-scale bench-peers bench-proxy bench-relay bench-bulk bench-idle bench-keystroke soak bench-kcp-path bench-auto bench-links soak-paths soak-reload
 
 bench: bench-relay bench-bulk bench-idle bench-keystroke ## gt beside rathole and frp; needs Go, nginx, wrk
 
@@ -61,6 +61,11 @@ soak: ## seeded load for SOAK_SECONDS (300) while links, services and clients ar
 bench-auto: ## which transport a client chooses on impaired paths, and what it carries beside each fixed one, into bench/results; root, iproute2
 	cargo build --release -p gt -p auto-path
 	$(CARGO_TARGET_DIR)/release/auto-path --out bench/results/$$(date +%F)-auto.md
+
+# 20 Mbit/s each, all four at a time.
+bench-links: ## what links over TLS, WebSocket and KCP carry of what long and lossy paths do, 7 minutes, into bench/results; root, iproute2
+	cargo build --release -p gt -p auto-path
+	$(CARGO_TARGET_DIR)/release/auto-path --links --parallel 4 --seconds 4 --out bench/results/$$(date +%F)-links.md
 
 soak-paths: ## the soak for SOAK_SECONDS (300) with clients that choose their transport, change addresses and lose UDP; nothing may fail
 	cargo build --release -p gt -p soak

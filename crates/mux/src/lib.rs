@@ -71,14 +71,15 @@
 //! A receiver announces a window per stream and one per link. Credit returns when the receiver's caller has passed bytes on
 //! ([`Mux::consumed`]), so a slow stream stops itself. What one stream may hold of the link's window halves with each twentieth of
 //! the window that is in use, so streams that are never read, however many, do not use it up: a thousand of them leave each
-//! other stream 4 KiB of a window of 64 MiB. Windows of streams that keep up grow with the measured round trip, to
-//! [`Config::max_stream_window`]. See docs/protocol/mux.md.
+//! other stream 4 KiB of a window of 64 MiB. Windows of streams whose readers keep up grow until they last for the measured round trip
+//! and for the times in which the transport stands still, at most to [`Config::max_stream_window`]. See docs/protocol/mux.md.
 
 mod credit;
 mod decode;
 mod frame;
 mod mux;
 mod output;
+mod path;
 mod schedule;
 pub mod smux;
 mod stream;

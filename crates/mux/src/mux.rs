@@ -16,6 +16,7 @@ use crate::{
     decode::{Decoder, Piece},
     frame::{ACK, FIN, GROW, Header, Kind, MAX_HEADER, MAX_PAYLOAD},
     output::Output,
+    path::Path,
     schedule::Schedule,
     stream::Stream,
     types::{Config, Dead, Event, Key, OpenError, Reason, Side, Turn, Violation},
@@ -59,47 +60,17 @@ struct Link {
     consumed: u32,
     /// When the peer's credit falls to this, all credit held back is given: see `Mux::relieve`.
     relief_at: u32,
+    /// Bytes of streams that have ever come.
+    received: u64,
 }
 
 #[derive(Debug)]
 struct Clock {
     received_at: Duration,
     ping_at: Duration,
-    /// Smoothed; zero until the first answer.
-    round_trip: Duration,
+    /// What had come and gone when the latest ping was sent.
+    moved_at_ping: u64,
     path: Path,
-}
-
-/// The shortest round trip of the last few pings: what the path takes when nothing waits on it. Windows grow by this one, because one
-/// that grows with its own queue never stops.
-#[derive(Debug, Default)]
-struct Path {
-    recent: Option<Duration>,
-    earlier: Option<Duration>,
-    samples: u32,
-}
-
-impl Path {
-    /// Pings after which the oldest are forgotten, in case the path has changed.
-    const MEMORY: u32 = 4;
-
-    fn add(&mut self, sample: Duration) {
-        if self.samples == Self::MEMORY {
-            self.earlier = self.recent.take();
-            self.samples = 0;
-        }
-        self.samples += 1;
-        self.recent = Some(self.recent.map_or(sample, |recent| recent.min(sample)));
-    }
-
-    /// Zero until the first answer.
-    fn round_trip(&self) -> Duration {
-        self.recent
-            .into_iter()
-            .chain(self.earlier)
-            .min()
-            .unwrap_or_default()
-    }
 }
 
 impl Mux {
@@ -136,11 +107,12 @@ impl Mux {
                 receive_credit: config.link_window,
                 consumed: 0,
                 relief_at: credit::next_level_at(config.link_window, config.link_window),
+                received: 0,
             },
             clock: Clock {
                 received_at: now,
                 ping_at: now,
-                round_trip: Duration::ZERO,
+                moved_at_ping: 0,
                 path: Path::default(),
             },
             pong: None,
@@ -306,18 +278,18 @@ impl Mux {
 
     /// `n` bytes that came as [`Event::Data`] were passed on: returns credit to the peer. More than came count as what came.
     pub fn consumed(&mut self, key: Key, n: usize, now: Duration) {
-        let round_trip = self.clock.path.round_trip();
         let limit = self.config.max_stream_window;
         // Never hold back so much of a stream's credit that its share of the link looks used up to the peer.
         let hold = credit::share(self.config.link_window, self.link.receive_credit) / 2;
-        let Some(stream) = self.get_mut(key) else {
+        let Some(stream) = live(&mut self.streams, key) else {
             return;
         };
         let n = u32::try_from(n)
             .unwrap_or(u32::MAX)
             .min(stream.receive.unconsumed);
         let id = stream.id;
-        let grant = stream.receive.consume(n, limit, hold, round_trip, now);
+        let path = &self.clock.path;
+        let grant = stream.receive.consume(n, limit, hold, path, now);
         if let Some(grant) = grant {
             self.push_credit(id, 0, grant.returned);
             if grant.grown > 0 {
@@ -349,6 +321,8 @@ impl Mux {
         now: Duration,
     ) -> Result<Option<Event<'i>>, Violation> {
         if !input.is_empty() {
+            let after = now.saturating_sub(self.clock.received_at);
+            self.clock.path.heard(after);
             self.clock.received_at = now;
         }
         while let Some(piece) = self.decoder.next(input)? {
@@ -431,6 +405,7 @@ impl Mux {
     /// Sends a ping now; the next one is due an interval later.
     pub fn send_ping(&mut self, now: Duration) {
         self.clock.ping_at = now.saturating_add(self.config.keep_alive);
+        self.clock.moved_at_ping = self.moved();
         let token = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
         let frame = frame(Kind::Ping, 0, 0, 8);
         self.output.push(frame, &[&token.to_be_bytes()]);
@@ -439,13 +414,18 @@ impl Mux {
     /// Smoothed round-trip time; zero until the first ping was answered.
     #[must_use]
     pub fn round_trip(&self) -> Duration {
-        self.clock.round_trip
+        self.clock.path.smoothed_round_trip()
     }
 
     /// Streams that are open, or hold bytes that were not passed on.
     #[must_use]
     pub fn stream_count(&self) -> usize {
         self.streams.len()
+    }
+
+    /// Bytes of streams that came, and all that went.
+    fn moved(&self) -> u64 {
+        self.link.received.wrapping_add(self.output.taken())
     }
 
     /// Silence that means death.

@@ -1,8 +1,8 @@
-//! One stream: what each direction may still carry, and how it ends.
+//! One stream: what each direction may still carry, how its window grows, and how it ends.
 
 use std::time::Duration;
 
-use crate::schedule::Standing;
+use crate::{path::Path, schedule::Standing};
 
 #[derive(Debug)]
 pub(crate) struct Stream {
@@ -20,6 +20,7 @@ impl Stream {
         generation: u32,
         peer_window: u32,
         window: u32,
+        silence: u32,
         now: Duration,
     ) -> Self {
         Self {
@@ -38,8 +39,7 @@ impl Stream {
                 unconsumed: 0,
                 held: 0,
                 holder: None,
-                round: 0,
-                round_began: now,
+                round: Round::new(silence, now),
                 finished: false,
             },
             standing: Standing::default(),
@@ -77,10 +77,20 @@ pub(crate) struct Receiving {
     pub(crate) held: u32,
     /// Place in the list of streams that hold credit back.
     pub(crate) holder: Option<u32>,
-    /// Bytes credited since `round_began`: a whole window makes a round.
-    round: u32,
-    round_began: Duration,
+    round: Round,
     pub(crate) finished: bool,
+}
+
+/// What is learned while one window passes through.
+#[derive(Debug)]
+struct Round {
+    began: Duration,
+    /// Bytes credited since: a whole window makes a round.
+    credited: u32,
+    /// The link's latest silence that this stream knows of.
+    silence: u32,
+    /// The longest time for which the link was silent while the reader waited; of earlier rounds less and less.
+    stall: Duration,
 }
 
 /// What one call of [`Receiving::consume`] gives the peer.
@@ -92,14 +102,35 @@ pub(crate) struct Grant {
     pub(crate) grown: u32,
 }
 
+impl Round {
+    fn new(silence: u32, now: Duration) -> Self {
+        Self {
+            began: now,
+            credited: 0,
+            silence,
+            stall: Duration::ZERO,
+        }
+    }
+}
+
 impl Receiving {
-    /// Counts bytes passed on; tells how much credit to give back now, if any: once half a window has gathered, or `hold` bytes.
+    /// Counts bytes that came; `path` knows for how long nothing had.
+    pub(crate) fn take(&mut self, n: u32, path: &Path) {
+        let (silence, length) = path.silence();
+        if std::mem::replace(&mut self.round.silence, silence) != silence && self.unconsumed == 0 {
+            self.round.stall = self.round.stall.max(length);
+        }
+        self.unconsumed = self.unconsumed.saturating_add(n);
+    }
+
+    /// Counts bytes passed on; tells how much credit to give back now, if any: once a quarter of a window has gathered, or `hold`
+    /// bytes. With halves, a sender whose window is one round trip's worth stands still for a third of the time.
     pub(crate) fn consume(
         &mut self,
         n: u32,
         limit: u32,
         hold: u32,
-        round_trip: Duration,
+        path: &Path,
         now: Duration,
     ) -> Option<Grant> {
         self.unconsumed = self.unconsumed.saturating_sub(n);
@@ -107,28 +138,37 @@ impl Receiving {
             return None;
         }
         self.held = self.held.saturating_add(n);
-        if self.held < (self.window / 2).min(hold) {
+        if self.held < (self.window / 4).min(hold) {
             return None;
         }
         let returned = self.release()?;
         Some(Grant {
             returned,
-            grown: self.grow(returned, limit, round_trip, now),
+            grown: self.grow(returned, limit, path, now),
         })
     }
 
     /// A sender that waits for credit gets one window through in one round trip; one that does not, takes longer. Only the first has
-    /// use for a larger window: for the second it would be a queue in front of everybody else's bytes. Judged over whole windows,
-    /// because halves come in bursts.
-    fn grow(&mut self, returned: u32, limit: u32, round_trip: Duration, now: Duration) -> u32 {
-        self.round = self.round.saturating_add(returned);
-        if self.round < self.window {
+    /// use for a larger window: for the second it would be a queue in front of everybody else's bytes. Where packets are lost, a
+    /// transport that keeps its order stands still until they have come again, and only a window that lasts as long keeps the path
+    /// busy meanwhile; so the time in which a window may pass has the longest such stall twice in it. A queue that is never empty
+    /// makes round trips long but is never silent, and a reader that is behind does not wait: neither makes a window grow. Judged over
+    /// whole windows, because parts come in bursts.
+    fn grow(&mut self, returned: u32, limit: u32, path: &Path, now: Duration) -> u32 {
+        self.round.credited = self.round.credited.saturating_add(returned);
+        if self.round.credited < self.window {
             return 0;
         }
-        let took = now.saturating_sub(self.round_began);
-        self.round = 0;
-        self.round_began = now;
-        if took >= round_trip.saturating_mul(3) / 2 || self.window >= limit {
+        let took = now.saturating_sub(self.round.began);
+        let stall = self.round.stall;
+        self.round = Round {
+            stall: stall - stall / 8,
+            ..Round::new(self.round.silence, now)
+        };
+        let round_trip = path.round_trip();
+        let enough = round_trip.saturating_mul(3) / 2
+            + stall.min(round_trip.saturating_mul(LONGEST_STALL)) * 2;
+        if took >= enough || self.window >= limit {
             return 0;
         }
         let window = self.window.saturating_mul(2).min(limit);
@@ -148,3 +188,7 @@ impl Receiving {
         Some(credit)
     }
 }
+
+/// Round trips of one stall that windows are made for: a packet that is lost eight times in a row at a loss of 10 % is one in 10^8, and
+/// a link that stood still for longer was away.
+const LONGEST_STALL: u32 = 8;

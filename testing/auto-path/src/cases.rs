@@ -90,7 +90,7 @@ fn no_udp() -> Vec<Rule> {
     vec![rule(Protocol::Udp, None, Verdict::Drop)]
 }
 
-fn steady(
+pub(crate) fn steady(
     name: &'static str,
     path: &'static str,
     rules: Vec<Rule>,

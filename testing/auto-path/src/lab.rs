@@ -77,16 +77,18 @@ pub(crate) fn run(case: &Case, settings: Settings) -> anyhow::Result<Vec<Measure
     Ok(measured)
 }
 
-struct Lab {
+/// A bridge with a server on its right side, and a service on its left that sends without end.
+pub(crate) struct Lab {
     bridge: TunBridge,
-    left: String,
-    right: String,
-    server: Server,
+    pub(crate) left: String,
+    pub(crate) right: String,
+    pub(crate) left_address: Ipv4Addr,
+    pub(crate) server: Server,
     source: SocketAddr,
 }
 
 impl Lab {
-    fn new(case: &Case, settings: Settings) -> anyhow::Result<Self> {
+    pub(crate) fn new(case: &Case, settings: Settings) -> anyhow::Result<Self> {
         let plan = Plan::parse(case.path).context("the path")?;
         let options = TunOptions::new(Options {
             up: plan.clone(),
@@ -120,12 +122,13 @@ impl Lab {
             bridge,
             left,
             right,
+            left_address: options.left.address,
             server,
             source,
         })
     }
 
-    fn remote(&self, scheme: &str) -> String {
+    pub(crate) fn remote(&self, scheme: &str) -> String {
         let address = match scheme {
             "kcp" => self.server.kcp(),
             "quic" => self.server.quic(),

@@ -4,9 +4,13 @@
 //! chooses and one for each transport, with a service that sends without end (`lab.rs`). Visitors are on the server's side, so bytes go from
 //! left to right. In each phase of a case the firewall changes, visitors keep the choosing client busy until it has settled
 //! (`watch.rs` reads its log), then everybody's goodput is measured in turns. `table.rs` writes it down. Needs root.
+//!
+//! With `--links` nothing is chosen: `links.rs` measures what links carry beside what the path carries without them.
 
 mod cases;
 mod lab;
+mod links;
+mod plain;
 mod table;
 mod watch;
 
@@ -14,12 +18,15 @@ use std::{collections::VecDeque, path::PathBuf, sync::Mutex, time::Duration};
 
 use clap::Parser;
 
-use crate::{cases::Case, lab::Measured};
+use crate::cases::Case;
 
 /// Shows which transport the client chooses on impaired paths; needs root.
 #[derive(Debug, Parser)]
 #[command(name = "auto-path", version)]
 struct Cli {
+    /// Measure what each kind of link carries of what the path does, instead of what is chosen.
+    #[arg(long)]
+    links: bool,
     /// Only cases whose name contains this.
     #[arg(long)]
     only: Option<String>,
@@ -62,29 +69,39 @@ fn main() -> anyhow::Result<()> {
         log: cli.log,
     };
     let only = cli.only.unwrap_or_default();
-    let cases: Vec<Case> = cases::all()
-        .into_iter()
-        .filter(|case| case.name.contains(&only))
-        .collect();
-    let measured = run_all(&cases, settings, cli.parallel.max(1))?;
-    let text = table::write(&cases, &measured, settings, cli.parallel);
+    let parallel = cli.parallel.max(1);
+    let wanted = |cases: Vec<Case>| -> Vec<Case> {
+        let cases = cases.into_iter();
+        cases.filter(|case| case.name.contains(&only)).collect()
+    };
+    let (text, bad) = if cli.links {
+        let cases = wanted(links::cases());
+        let measured = run_all(&cases, settings, parallel, links::run)?;
+        let text = links::write(&cases, &measured, settings, parallel);
+        (text, links::verdict(&cases, &measured))
+    } else {
+        let cases = wanted(cases::all());
+        let measured = run_all(&cases, settings, parallel, lab::run)?;
+        let text = table::write(&cases, &measured, settings, parallel);
+        (text, table::verdict(&cases, &measured))
+    };
     print!("{text}");
     if let Some(out) = cli.out {
         std::fs::write(&out, text)?;
     }
-    let bad = table::verdict(&cases, &measured);
     anyhow::ensure!(bad.is_empty(), "not as it should be: {}", bad.join("; "));
     Ok(())
 }
 
 /// Runs some at a time; results stand in the order of the cases.
-fn run_all(
+fn run_all<M: Send>(
     cases: &[Case],
     settings: Settings,
     parallel: usize,
-) -> anyhow::Result<Vec<Vec<Measured>>> {
+    run: impl Fn(&Case, Settings) -> anyhow::Result<M> + Sync,
+) -> anyhow::Result<Vec<M>> {
     let waiting: Mutex<VecDeque<usize>> = Mutex::new((0..cases.len()).collect());
-    let done: Mutex<Vec<(usize, anyhow::Result<Vec<Measured>>)>> = Mutex::default();
+    let done: Mutex<Vec<(usize, anyhow::Result<M>)>> = Mutex::default();
     std::thread::scope(|scope| {
         for _ in 0..parallel {
             scope.spawn(|| {
@@ -93,7 +110,7 @@ fn run_all(
                     let Some(number) = next else {
                         return;
                     };
-                    let result = lab::run(&cases[number], settings);
+                    let result = run(&cases[number], settings);
                     eprintln!("{}: done", cases[number].name);
                     if let Ok(mut done) = done.lock() {
                         done.push((number, result));

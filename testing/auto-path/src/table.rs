@@ -133,7 +133,8 @@ fn share(measured: &Measured) -> Option<f64> {
     (best > 0.0).then(|| median(auto) / best)
 }
 
-fn spread(rounds: &[f64]) -> String {
+/// The median, and in brackets the least and the most.
+pub(crate) fn spread(rounds: &[f64]) -> String {
     let least = rounds.iter().copied().fold(f64::MAX, f64::min);
     let most = rounds.iter().copied().fold(0.0, f64::max);
     if most == 0.0 {
@@ -142,7 +143,8 @@ fn spread(rounds: &[f64]) -> String {
     format!("{:.1} ({least:.1} to {most:.1})", median(rounds))
 }
 
-fn median(rounds: &[f64]) -> f64 {
+/// The middle one; 0 of nothing.
+pub(crate) fn median(rounds: &[f64]) -> f64 {
     let mut sorted = rounds.to_vec();
     sorted.sort_by(f64::total_cmp);
     sorted.get(sorted.len() / 2).copied().unwrap_or(0.0)

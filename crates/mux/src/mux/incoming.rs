@@ -31,6 +31,7 @@ impl Mux {
             .receive_credit
             .checked_sub(n)
             .ok_or(Violation::OverCredit(0))?;
+        self.link.received = self.link.received.wrapping_add(u64::from(n));
         let Some(key) = self.by_id(id) else {
             // A stream that this end has reset; its last bytes were on the way.
             self.consumed_on_link(n);
@@ -45,7 +46,7 @@ impl Mux {
             .credit
             .checked_sub(n)
             .ok_or(Violation::OverCredit(id))?;
-        receive.unconsumed = receive.unconsumed.saturating_add(n);
+        receive.take(n, &self.clock.path);
         // What may be held back has shrunk.
         self.consumed_on_link(0);
         self.relieve();
@@ -99,12 +100,8 @@ impl Mux {
         let sample = now
             .checked_sub(sent_at)
             .filter(|sample| *sample <= self.patience())?;
-        self.clock.path.add(sample);
-        self.clock.round_trip = match self.clock.round_trip {
-            Duration::ZERO => sample,
-            // RFC 6298 §2: SRTT with alpha = 1/8.
-            smoothed => smoothed - smoothed / 8 + sample / 8,
-        };
+        let moved = self.moved().wrapping_sub(self.clock.moved_at_ping);
+        self.clock.path.answered(sample, moved > MOVED_WHEN_QUIET);
         Some(Event::Pong { round_trip: sample })
     }
 
@@ -129,3 +126,6 @@ impl Mux {
         Ok(())
     }
 }
+
+/// Bytes that may pass in either direction while a ping is under way and are no queue to speak of.
+const MOVED_WHEN_QUIET: u64 = 16 << 10;

@@ -16,7 +16,15 @@ impl Mux {
             stream_window,
             ..
         } = self.config;
-        let stream = Stream::new(id, self.generation, peer_stream_window, stream_window, now);
+        let (silence, _) = self.clock.path.silence();
+        let stream = Stream::new(
+            id,
+            self.generation,
+            peer_stream_window,
+            stream_window,
+            silence,
+            now,
+        );
         let index = u32::try_from(self.streams.insert(stream)).unwrap_or(u32::MAX);
         self.by_id.insert(id, index);
         Key {

@@ -7,6 +7,7 @@ use mux::{Config, Event, Key, Mux, Side};
 use testkit::Random;
 
 pub(crate) mod app;
+pub(crate) mod lossy;
 
 /// A seeded generator.
 #[derive(Clone, Debug)]
