@@ -171,7 +171,9 @@ impl Receiving {
         if took >= enough || self.window >= limit {
             return 0;
         }
-        let window = self.window.saturating_mul(2).min(limit);
+        // Far off: two steps at once, which end no further up than one from where it would just not be enough.
+        let steps = if took * 2 < enough { 4 } else { 2 };
+        let window = self.window.saturating_mul(steps).min(limit);
         let grown = window - self.window;
         self.window = window;
         self.credit = self.credit.saturating_add(grown);
