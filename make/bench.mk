@@ -62,10 +62,10 @@ bench-auto: ## which transport a client chooses on impaired paths, and what it c
 	cargo build --release -p gt -p auto-path
 	$(CARGO_TARGET_DIR)/release/auto-path --out bench/results/$$(date +%F)-auto.md
 
-# 20 Mbit/s each, all four at a time.
+# 20 Mbit/s each, all four at a time; in real time as bench-kcp-path.
 bench-links: ## what links over TLS, WebSocket and KCP carry of what long and lossy paths do, 7 minutes, into bench/results; root, iproute2
 	cargo build --release -p gt -p auto-path
-	$(CARGO_TARGET_DIR)/release/auto-path --links --parallel 4 --seconds 4 --out bench/results/$$(date +%F)-links.md
+	chrt -r 50 $(CARGO_TARGET_DIR)/release/auto-path --links --parallel 4 --seconds 4 --out bench/results/$$(date +%F)-links.md
 
 soak-paths: ## the soak for SOAK_SECONDS (300) with clients that choose their transport, change addresses and lose UDP; nothing may fail
 	cargo build --release -p gt -p soak
