@@ -59,9 +59,14 @@ struct Facts {
 }
 
 impl RequestHead {
-    /// Forgets the last request; the room it needed is kept.
+    /// Ends with the last request, so that the next one can be read. The room it needed is kept, and so is what was found: perhaps the next
+    /// one is the same.
     pub fn clear(&mut self) {
         self.stage = Stage::Start;
+        self.places.go_on();
+    }
+
+    fn forget(&mut self) {
         self.places.clear();
         self.facts = Facts::default();
         self.parts = Parts::default();
@@ -88,6 +93,14 @@ impl RequestHead {
         match self.stage {
             Stage::Done(len) => return Ok(Some(len)),
             Stage::Failed(error) => return Err(error),
+            Stage::Start => {
+                let same = self.places.again(bytes, limits);
+                if let Some(len) = same.filter(|_| self.target.len() <= limits.target) {
+                    self.stage = Stage::Done(len);
+                    return Ok(Some(len));
+                }
+                self.forget();
+            }
             _ => {}
         }
         let within = &bytes[..bytes.len().min(limits.most())];
@@ -127,8 +140,8 @@ impl RequestHead {
                 Stage::Fields => {
                     let len = self.lines.read(bytes, &mut self.places, limits.fields)?;
                     if let Some(len) = len {
-                        self.places.remember(&bytes[..len]);
                         self.check(&bytes[..len])?;
+                        self.places.remember(&bytes[..len]);
                     }
                     return Ok(len);
                 }

@@ -23,7 +23,7 @@ use tokio::io::ReadBuf;
 use crate::{
     conn::Conn,
     crew::Crew,
-    visitor::About,
+    visitor::{self, About},
     words::{Asked, Piece, Reading, Telling, invalid},
     worker::Worker,
 };
@@ -50,7 +50,8 @@ pub(crate) async fn serve(worker: Rc<Worker>, stream: net::Stream, about: About)
         return;
     };
     let deadline = worker.clock.deadline();
-    let crew = Crew::new(&worker, about);
+    let streams = Rc::clone(&worker);
+    let crew = Crew::new(async move |conn| visitor::serve_stream(&streams, conn, &about).await);
     let mut closing = false;
     loop {
         let idle = crew.is_idle();
@@ -73,7 +74,7 @@ pub(crate) async fn serve(worker: Rc<Worker>, stream: net::Stream, about: About)
         match accepted {
             Ok(Some(Ok((request, respond)))) => {
                 if let Some(conn) = H2Stream::new(request, respond) {
-                    crew.serve(Conn::H2(Box::new(conn)));
+                    crew.take(Conn::H2(Box::new(conn)));
                 }
             }
             Ok(Some(Err(error))) => return tracing::debug!(%error, "an HTTP/2 connection failed"),

@@ -203,42 +203,28 @@ impl Connection {
             let (last, next) = {
                 let mut lent = Lent::new();
                 let work = lent.work();
-                match self.read_head(worker, work).await {
-                    Ok(length) => {
-                        work.saved.extend_from_slice(self.input.slice(0..length));
-                        self.input.consume(length);
-                        // Most requests end with their head: while they are served their connection holds no buffer either.
-                        self.input.rest();
-                    }
-                    Err(Head::Bad(RequestError::Http2)) if self.requests == 0 && about.preface => {
-                        return Busy::Http2;
-                    }
-                    Err(Head::Bad(_))
-                        if self.requests == 0 && about.preface && is_other(self.input.bytes()) =>
-                    {
-                        worker.metrics.proxy_requests_refused_total.add_one();
-                        return Busy::Over(End::NoPreface);
-                    }
-                    Err(Head::Bad(error)) => {
-                        worker.metrics.proxy_requests_refused_total.add_one();
-                        return Busy::Over(End::Refused(error.status(), error.to_string()));
-                    }
-                    Err(Head::Slow) => {
-                        let text = "The request head did not come in time.";
-                        return Busy::Over(End::Refused(408, text.into()));
-                    }
-                    Err(Head::Gone) => return Busy::Over(End::Gone),
-                }
+                let length = match self.parse_head(worker, work) {
+                    Ok(Some(length)) => length,
+                    Ok(None) => match Box::pin(self.read_head(worker, work)).await {
+                        Ok(length) => length,
+                        Err(why) => return self.without_head(worker, about, why),
+                    },
+                    Err(why) => return self.without_head(worker, about, why),
+                };
+                work.saved.extend_from_slice(self.input.slice(0..length));
+                self.input.consume(length);
+                // Most requests end with their head: while they are served their connection holds no buffer either.
+                self.input.rest();
                 worker.metrics.proxy_requests_total.add_one();
                 self.requests += 1;
-                let last = is_last(work);
                 let next = request::serve(worker, about, self, &mut introduction, visitor, work);
-                (last, next.await)
+                let next = next.await;
+                (matches!(next, Next::Close) && is_last(work), next)
             };
             self.deadline.bound(None);
             match next {
                 Next::Again(idle) => visitor = idle,
-                Next::Drain(rest) => match self.drain(*rest).await {
+                Next::Drain(rest) => match self.drain(rest).await {
                     Some(idle) => visitor = idle,
                     None => return Busy::Over(End::Close),
                 },
@@ -324,20 +310,19 @@ impl Connection {
         }
     }
 
+    /// The length of the head, if all of it has been read.
+    fn parse_head(&self, worker: &Worker, work: &mut Work) -> Result<Option<usize>, Head> {
+        let limits = &worker.local().heads.limits;
+        let parsed = work.request.parse(self.input.bytes(), limits);
+        parsed.map_err(Head::Bad)
+    }
+
+    /// Reads the rest of a head.
     async fn read_head(&mut self, worker: &Worker, work: &mut Work) -> Result<usize, Head> {
-        let mut waited = false;
         let local = worker.local();
         let limits = &local.heads.limits;
+        self.deadline.set(Some(local.heads.header));
         loop {
-            match work.request.parse(self.input.bytes(), limits) {
-                Ok(Some(length)) => return Ok(length),
-                Ok(None) => {}
-                Err(error) => return Err(Head::Bad(error)),
-            }
-            if !waited {
-                waited = true;
-                self.deadline.set(Some(local.heads.header));
-            }
             let Self {
                 conn,
                 input,
@@ -352,7 +337,29 @@ impl Connection {
                 Ok(_) => return Err(Head::Gone),
                 Err(Late) => return Err(Head::Slow),
             }
+            let parsed = work.request.parse(self.input.bytes(), limits);
+            if let Some(length) = parsed.map_err(Head::Bad)? {
+                return Ok(length);
+            }
         }
+    }
+
+    #[cold]
+    fn without_head(&self, worker: &Worker, about: &About, why: Head) -> Busy {
+        let begins = self.requests == 0 && about.preface;
+        Busy::Over(match why {
+            Head::Bad(RequestError::Http2) if begins => return Busy::Http2,
+            Head::Bad(_) if begins && is_other(self.input.bytes()) => {
+                worker.metrics.proxy_requests_refused_total.add_one();
+                End::NoPreface
+            }
+            Head::Bad(error) => {
+                worker.metrics.proxy_requests_refused_total.add_one();
+                End::Refused(error.status(), error.to_string())
+            }
+            Head::Slow => End::Refused(408, "The request head did not come in time.".into()),
+            Head::Gone => End::Gone,
+        })
     }
 
     /// Writes all of the work's answer.
