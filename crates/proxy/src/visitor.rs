@@ -13,8 +13,9 @@ use crate::{
     buffer::{BUFFER, Input},
     clock::{Deadline, Late},
     conn::Conn,
-    log,
+    log, preface,
     request::{self, Introduction, Next},
+    stint::{self, Job},
     work::{Lent, Work},
     worker::Worker,
 };
@@ -78,8 +79,16 @@ pub(crate) async fn serve(
                 Waited::Late | Waited::Gone => break End::Gone,
             }
         }
-        // What requests need is large, and lives only as long as they follow one another: a connection that waits has given it back.
-        match Box::pin(connection.busy(worker, about, visitor)).await {
+        // What requests need is large, and lent only as long as they follow one another: a connection that waits has given it back.
+        let job = Job {
+            worker: Rc::clone(worker),
+            about: about.clone(),
+            connection,
+            visitor,
+        };
+        let busy;
+        (connection, busy) = stint::run(job).await;
+        match busy {
             Busy::Idle(idle) => visitor = idle,
             Busy::Over(end) => break end,
             Busy::Http2 => {
@@ -90,7 +99,9 @@ pub(crate) async fn serve(
             }
         }
     };
-    Box::pin(connection.end(worker, about, end)).await;
+    if !connection.ends_at_once(&end) {
+        Box::pin(connection.end(worker, about, end)).await;
+    }
     None
 }
 
@@ -131,11 +142,13 @@ pub(crate) async fn serve_stream(worker: &Rc<Worker>, conn: Conn, about: &About)
         let _ = stream.poll_shutdown();
         return;
     }
-    Box::pin(connection.end(worker, about, end)).await;
+    if !connection.ends_at_once(&end) {
+        Box::pin(connection.end(worker, about, end)).await;
+    }
 }
 
 /// What became of requests that followed one another.
-enum Busy {
+pub(crate) enum Busy {
     /// No other has come for [`BRIEF`].
     Idle(h1::Visitor),
     Over(End),
@@ -152,7 +165,7 @@ enum Waited {
 }
 
 /// How a connection ends.
-enum End {
+pub(crate) enum End {
     /// The visitor has ended it, or a tunnel is over.
     Gone,
     /// Behind an answer that said so.
@@ -196,7 +209,12 @@ impl Connection {
     }
 
     /// Serves requests for as long as one follows the other.
-    async fn busy(&mut self, worker: &Rc<Worker>, about: &About, mut visitor: h1::Visitor) -> Busy {
+    pub(crate) async fn busy(
+        &mut self,
+        worker: &Rc<Worker>,
+        about: &About,
+        mut visitor: h1::Visitor,
+    ) -> Busy {
         let mut introduction = Introduction::default();
         let mut in_a_row = 0u32;
         loop {
@@ -349,7 +367,7 @@ impl Connection {
         let begins = self.requests == 0 && about.preface;
         Busy::Over(match why {
             Head::Bad(RequestError::Http2) if begins => return Busy::Http2,
-            Head::Bad(_) if begins && is_other(self.input.bytes()) => {
+            Head::Bad(_) if begins && preface::is_other(self.input.bytes()) => {
                 worker.metrics.proxy_requests_refused_total.add_one();
                 End::NoPreface
             }
@@ -383,11 +401,17 @@ impl Connection {
         written.await.unwrap_or(false)
     }
 
+    /// Whether nothing is lost by closing at once: what was to come has come, and what was to be sent is the kernel's.
+    fn ends_at_once(&mut self, end: &End) -> bool {
+        match end {
+            End::Gone => !self.conn.needs_shutdown(),
+            End::Last => !self.conn.needs_shutdown() && self.conn.is_quiet(),
+            _ => false,
+        }
+    }
+
     async fn end(mut self, worker: &Worker, about: &About, end: End) {
         match end {
-            // Nothing is lost by closing at once: what was to come has come, and what was to be sent is the kernel's.
-            End::Gone if !self.conn.needs_shutdown() => {}
-            End::Last if !self.conn.needs_shutdown() && self.conn.is_quiet() => {}
             End::Gone => {
                 let shutdown = self.conn.shutdown();
                 let _ = tokio::time::timeout(LINGER, shutdown).await;
@@ -397,7 +421,7 @@ impl Connection {
             End::NoPreface => {
                 let mut lent = Lent::new();
                 let work = lent.work();
-                work.answer.buffer().extend_from_slice(&NO_PREFACE);
+                work.answer.buffer().extend_from_slice(&preface::MISSING);
                 if self.write_answer(work, LINGER).await {
                     Box::pin(self.linger()).await;
                 }
@@ -447,28 +471,6 @@ fn is_last(work: &Work) -> bool {
         !request.keep_alive() && matches!(request.framing(), Framing::None | Framing::Length(0))
     })
 }
-
-/// Whether first bytes that are no request of HTTP/1 do not even try to be one: they begin as HTTP/2's preface does, or their first line
-/// has a third word that is no version of HTTP. RFC 9113 §3.4 wants such a connection to end as HTTP/2's do; to a request that is only wrong
-/// HTTP/1 has an answer.
-fn is_other(first: &[u8]) -> bool {
-    let line = first
-        .split(|byte| *byte == b'\n')
-        .next()
-        .unwrap_or_default();
-    let mut words = line.trim_ascii_end().split(|byte| *byte == b' ');
-    let third = words.nth(2);
-    first.starts_with(b"PRI *")
-        || third.is_some_and(|word| !word.is_empty() && !word.starts_with(b"HTTP/"))
-            && words.next().is_none()
-}
-
-/// Empty SETTINGS, and GOAWAY with PROTOCOL_ERROR behind no stream (RFC 9113 §6.5, §6.8).
-const NO_PREFACE: [u8; 26] = [
-    0, 0, 0, 4, 0, 0, 0, 0, 0, // SETTINGS
-    0, 0, 8, 7, 0, 0, 0, 0, 0, // GOAWAY
-    0, 0, 0, 0, 0, 0, 0, 1,
-];
 
 /// A request that comes within this after another finds everything as that one left it.
 const BRIEF: Duration = Duration::from_millis(100);

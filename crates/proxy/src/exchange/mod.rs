@@ -21,8 +21,8 @@ use std::{
 };
 
 use h1::{
-    Awaiting, RequestBody, Responder, Response, ResponseError, ResponseHead,
-    ResponseWriter, WriteError,
+    Awaiting, RequestBody, Responder, Response, ResponseError, ResponseHead, ResponseWriter,
+    WriteError,
 };
 use tokio::io::AsyncWrite;
 

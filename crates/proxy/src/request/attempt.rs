@@ -59,7 +59,8 @@ impl Forward<'_> {
             path,
             ..
         } = work;
-        let (Some(request), Some(Turn { body, responder })) = (head.view(saved), turn.take()) else {
+        let (Some(request), Some(Turn { body, responder })) = (head.view(saved), turn.take())
+        else {
             return Done::Over(Next::Abort);
         };
         let outgoing = Outgoing {
@@ -104,13 +105,14 @@ impl Forward<'_> {
                         responder.close();
                     }
                     let encoder = incoming.choose();
-                    let writer = match &encoder {
+                    let mut writer = match &encoder {
                         None => responder.forward(body, answer, out)?,
                         Some(_) => {
                             responder.respond(body, status, reason, Framing::Chunked, out)?
                         }
                     };
-                    let mut writer = incoming.write(writer, value);
+                    incoming.write(&mut writer, value);
+                    let mut writer = writer.finish();
                     Ok(match encoder {
                         // HEAD has no body, whatever the head says.
                         Some(encoder) if !writer.encoder().is_complete() => {
@@ -121,8 +123,9 @@ impl Forward<'_> {
                 }
                 Behind::Tunnel(body) => {
                     let protocol = answer.upgrade().unwrap_or_default();
-                    let writer = responder.tunnel(body, status, reason, protocol, out)?;
-                    incoming.write(writer, value);
+                    let mut writer = responder.tunnel(body, status, reason, protocol, out)?;
+                    incoming.write(&mut writer, value);
+                    writer.finish();
                     Ok(Begun::Tunnel)
                 }
             }

@@ -35,11 +35,7 @@ enum Last {
 }
 
 impl Forward<'_> {
-    pub(super) async fn run(
-        &self,
-        connection: &mut Connection,
-        work: &mut Work,
-    ) -> Next {
+    pub(super) async fn run(&self, connection: &mut Connection, work: &mut Work) -> Next {
         let worker = self.context.worker;
         let admitted = match self.upstream.try_enter(worker.clock.coarse()) {
             Ok(admitted) => Some(admitted),
@@ -160,7 +156,10 @@ impl Forward<'_> {
             key,
             sticky,
             tried,
-            random: random(),
+            random: match self.upstream.has_choice() {
+                true => random(),
+                false => 0,
+            },
         })
     }
 

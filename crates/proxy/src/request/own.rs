@@ -211,12 +211,7 @@ impl Context<'_> {
         self.answer(connection, work, own).await
     }
 
-    async fn answer(
-        &self,
-        connection: &mut Connection,
-        work: &mut Work,
-        own: Own<'_>,
-    ) -> Next {
+    async fn answer(&self, connection: &mut Connection, work: &mut Work, own: Own<'_>) -> Next {
         let Some(mut turn) = work.turn.take() else {
             return Next::Abort;
         };
