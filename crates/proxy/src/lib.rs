@@ -36,7 +36,6 @@ mod proxy;
 mod relay;
 mod request;
 mod site;
-mod stint;
 mod streams;
 mod tunnel;
 mod upstream;

@@ -15,7 +15,6 @@ use crate::{
     conn::Conn,
     log, preface,
     request::{self, Introduction, Next},
-    stint::{self, Job},
     work::{Lent, Work},
     worker::Worker,
 };
@@ -79,16 +78,8 @@ pub(crate) async fn serve(
                 Waited::Late | Waited::Gone => break End::Gone,
             }
         }
-        // What requests need is large, and lent only as long as they follow one another: a connection that waits has given it back.
-        let job = Job {
-            worker: Rc::clone(worker),
-            about: about.clone(),
-            connection,
-            visitor,
-        };
-        let busy;
-        (connection, busy) = stint::run(job).await;
-        match busy {
+        // What requests need is large, and lives only as long as they follow one another: a connection that waits has given it back.
+        match Box::pin(connection.busy(worker, about, visitor)).await {
             Busy::Idle(idle) => visitor = idle,
             Busy::Over(end) => break end,
             Busy::Http2 => {
@@ -148,7 +139,7 @@ pub(crate) async fn serve_stream(worker: &Rc<Worker>, conn: Conn, about: &About)
 }
 
 /// What became of requests that followed one another.
-pub(crate) enum Busy {
+enum Busy {
     /// No other has come for [`BRIEF`].
     Idle(h1::Visitor),
     Over(End),
@@ -165,7 +156,7 @@ enum Waited {
 }
 
 /// How a connection ends.
-pub(crate) enum End {
+enum End {
     /// The visitor has ended it, or a tunnel is over.
     Gone,
     /// Behind an answer that said so.
@@ -209,12 +200,7 @@ impl Connection {
     }
 
     /// Serves requests for as long as one follows the other.
-    pub(crate) async fn busy(
-        &mut self,
-        worker: &Rc<Worker>,
-        about: &About,
-        mut visitor: h1::Visitor,
-    ) -> Busy {
+    async fn busy(&mut self, worker: &Rc<Worker>, about: &About, mut visitor: h1::Visitor) -> Busy {
         let mut introduction = Introduction::default();
         let mut in_a_row = 0u32;
         loop {
