@@ -524,16 +524,19 @@ impl Agent {
         while busy() && tokio::time::Instant::now() < deadline {
             tokio::time::sleep(POLL).await;
         }
-        let links: Vec<Link> = self.links.borrow().clone();
-        for link in &links {
+        for link in self.links.borrow().iter() {
             if let Ok(message) = ControlMessage::Goodbye(goodbye.clone()).encode() {
                 link.send_control(&message);
             }
             link.close();
         }
         let deadline = tokio::time::Instant::now() + LAST_WORDS;
-        while !self.links.borrow().is_empty() && tokio::time::Instant::now() < deadline {
+        // Once at least: a link that was being made says over UDP too that it is none.
+        loop {
             tokio::time::sleep(POLL).await;
+            if self.links.borrow().is_empty() || tokio::time::Instant::now() > deadline {
+                break;
+            }
         }
     }
 }

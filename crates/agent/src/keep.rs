@@ -45,8 +45,10 @@ fn spawn(shared: &Arc<Shared>, workers: &Arc<[WorkerHandle]>, number: u32) {
         };
         let stopping = agent.shared.stopping.clone();
         tokio::select! {
-            () = keep(Rc::clone(&agent), workers, number) => {}
+            // First: a link that comes up in the same moment would be one that nobody ends.
+            biased;
             () = stopping.wait() => {}
+            () = keep(Rc::clone(&agent), workers, number) => {}
         }
     });
 }

@@ -13,15 +13,21 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use socket2::SockRef;
 use tokio::net::TcpListener;
 use tokio::time::{Sleep, sleep};
 
-use crate::Stream;
+use crate::{
+    Stream,
+    local::{is_local, unpaced},
+};
 
 /// A listening socket on the current worker.
 #[derive(Debug)]
 pub struct Acceptor {
     listener: TcpListener,
+    /// Peers come from this machine and from others.
+    mixed: bool,
     pause: Option<Pin<Box<Sleep>>>,
     /// Shortages in a row.
     shortages: u32,
@@ -35,8 +41,10 @@ impl Acceptor {
     pub fn new(listener: std::net::TcpListener) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         // One that this process has not opened may come from an older one.
-        crate::socket::prepare_accepted(socket2::SockRef::from(&listener));
+        let ip = listener.local_addr()?.ip();
+        crate::socket::prepare_accepted(SockRef::from(&listener), ip);
         Ok(Self {
+            mixed: !is_local(ip),
             listener: TcpListener::from_std(listener)?,
             pause: None,
             shortages: 0,
@@ -72,6 +80,9 @@ impl Acceptor {
                     if self.shortages > 0 {
                         tracing::info!(pauses = self.shortages, "connections are accepted again");
                         self.shortages = 0;
+                    }
+                    if self.mixed && is_local(peer.ip()) {
+                        unpaced(SockRef::from(&tcp));
                     }
                     return Poll::Ready(Ok((Stream::from(tcp), peer)));
                 }

@@ -13,10 +13,14 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use socket2::SockRef;
 use tokio::net::{TcpSocket, TcpStream, UnixStream};
 use tokio::time::{Sleep, sleep};
 
-use crate::Stream;
+use crate::{
+    Stream,
+    local::{is_local, unpaced},
+};
 
 /// How long an attempt runs alone (RFC 8305 §8: 250 ms recommended).
 pub const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
@@ -113,6 +117,9 @@ async fn attempt(addr: SocketAddr, bind: Option<IpAddr>) -> io::Result<TcpStream
     };
     if let Some(ip) = bind {
         socket.bind(SocketAddr::new(ip, 0))?;
+    }
+    if is_local(addr.ip()) {
+        unpaced(SockRef::from(&socket));
     }
     socket.connect(addr).await
 }

@@ -50,6 +50,7 @@ mod fetch;
 mod files;
 mod inherited;
 pub mod kcp;
+mod local;
 mod path;
 mod scratch;
 mod shutdown;

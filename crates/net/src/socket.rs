@@ -6,12 +6,15 @@
 //! of its visitors.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
 use std::time::Duration;
 
 use socket2::{Domain, SockRef, Socket, TcpKeepalive, Type};
 
-use crate::Stream;
+use crate::{
+    Stream,
+    local::{is_local, unpaced},
+};
 
 /// Connections the kernel may hold that have not been accepted, per listening socket (bounded by `somaxconn`).
 pub const BACKLOG: i32 = 4096;
@@ -96,11 +99,15 @@ pub fn tune_link(stream: &Stream, tuning: &LinkTuning) -> io::Result<()> {
 /// is made for each of them.
 ///
 /// No delay for small writes. And a bound on what waits unsent in the kernel: without one a peer that reads slowly is given megabytes at once,
-/// which keeps a thread from its other peers and fills memory that no limit of gt counts. A system that cannot do it goes on without.
-pub(crate) fn prepare_accepted(listener: SockRef<'_>) {
+/// which keeps a thread from its other peers and fills memory that no limit of gt counts. Nor are peers of an address that only this machine
+/// reaches paced. A system that cannot do it goes on without.
+pub(crate) fn prepare_accepted(listener: SockRef<'_>, ip: IpAddr) {
     let _ = listener.set_tcp_nodelay(true);
     #[cfg(target_os = "linux")]
     let _ = listener.set_tcp_notsent_lowat(UNSENT);
+    if is_local(ip) {
+        unpaced(listener);
+    }
 }
 
 /// Enough to keep a fast path busy between two turns of the event loop.
@@ -145,7 +152,7 @@ fn open(addr: SocketAddr, kind: Type) -> io::Result<Socket> {
     if kind == Type::STREAM {
         // Lets a restarted server listen while old connections linger. On UDP it would let anyone share the port.
         socket.set_reuse_address(true)?;
-        prepare_accepted(SockRef::from(&socket));
+        prepare_accepted(SockRef::from(&socket), addr.ip());
     }
     socket.set_nonblocking(true)?;
     Ok(socket)

@@ -4,7 +4,7 @@
 mod common;
 
 use std::io::{self, ErrorKind};
-use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
 use std::os::unix::net::UnixListener;
 use std::process::Command;
 use std::time::Duration;
@@ -268,4 +268,39 @@ fn a_listener_handed_over_is_made_fit_for_the_runtime() {
         let waited = timeout(Duration::from_millis(10), acceptor.accept()).await;
         assert!(waited.is_err());
     });
+}
+
+/// Only where the system is set to BBR there is something to see.
+#[test]
+fn connections_within_the_machine_are_not_paced() {
+    let system = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control").unwrap();
+    let wanted = match system.trim() {
+        name if name.starts_with("bbr") => "reno",
+        name => name,
+    };
+    for everywhere in [false, true] {
+        on_worker(async {
+            let ip = match everywhere {
+                true => Ipv4Addr::UNSPECIFIED,
+                false => Ipv4Addr::LOCALHOST,
+            };
+            let group = listen_tcp_group((ip, 0).into(), 1).unwrap();
+            let mut acceptor = Acceptor::new(group.into_iter().next().unwrap()).unwrap();
+            let at: SocketAddr =
+                (Ipv4Addr::LOCALHOST, acceptor.local_addr().unwrap().port()).into();
+            let addrs = [at];
+            let (connected, accepted) = tokio::join!(connect_tcp(&addrs, None), acceptor.accept());
+            let both = (connected.unwrap(), accepted.unwrap());
+            let port = at.port();
+            let filter = format!("( sport = :{port} or dport = :{port} )");
+            let ss = Command::new("ss")
+                .args(["-tinH", &filter])
+                .output()
+                .unwrap();
+            let said = String::from_utf8(ss.stdout).unwrap();
+            let words = said.split_whitespace().filter(|word| *word == wanted);
+            assert_eq!(words.count(), 2, "{said}");
+            drop(both);
+        });
+    }
 }

@@ -7,6 +7,7 @@ mod early;
 mod grpc;
 mod http;
 mod http_mode;
+mod leaving;
 mod limits;
 mod lossy;
 mod moving;

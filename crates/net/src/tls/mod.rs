@@ -41,7 +41,9 @@ pub fn provider() -> Arc<CryptoProvider> {
     static PROVIDER: LazyLock<Arc<CryptoProvider>> = LazyLock::new(|| {
         let mut provider = rustls::crypto::aws_lc_rs::default_provider();
         // Stable: nothing else changes its place.
-        provider.cipher_suites.sort_by_key(|suite| !is_aes_128(suite.suite()));
+        provider
+            .cipher_suites
+            .sort_by_key(|suite| !is_aes_128(suite.suite()));
         Arc::new(provider)
     });
     PROVIDER.clone()
