@@ -1,7 +1,7 @@
 //! Tasks that do one job after the other: serve the streams of one HTTP/2 connection, or the connections of one listener.
 //!
 //! A task for each job would cost an allocation of its size, a copy into it and the way back to the allocator; a quarter of what a small request
-//! over HTTP/2 costs. A task that is done waits here for the next job instead, [`KEPT`] of them at most, until it is dismissed.
+//! over HTTP/2 costs. A task that is done waits here for the next job instead, until it is dismissed.
 
 use std::{
     cell::{Cell, RefCell},
@@ -15,6 +15,8 @@ pub(crate) struct Crew<J, F>(Rc<Shared<J, F>>);
 
 struct Shared<J, F> {
     work: F,
+    /// How many wait at most. Some kilobytes each.
+    kept: usize,
     /// Those who wait, the one that came last at the end: its memory is the warmest.
     waiting: RefCell<Vec<Rc<Hand<J>>>>,
     /// How many do a job now.
@@ -42,9 +44,11 @@ enum State {
 }
 
 impl<J: 'static, F: AsyncFn(J) + 'static> Crew<J, F> {
-    pub(crate) fn new(work: F) -> Self {
+    /// `kept`: how many tasks wait for a job at most, some kilobytes each.
+    pub(crate) fn new(kept: usize, work: F) -> Self {
         Self(Rc::new(Shared {
             work,
+            kept,
             waiting: RefCell::default(),
             busy: Cell::new(0),
             closed: Cell::new(false),
@@ -120,7 +124,7 @@ impl<J, F: AsyncFn(J)> Shared<J, F> {
             State::Waits => {}
             State::Busy => {
                 let mut waiting = self.waiting.borrow_mut();
-                if self.closed.get() || waiting.len() >= KEPT {
+                if self.closed.get() || waiting.len() >= self.kept {
                     return Poll::Ready(None);
                 }
                 hand.state.set(State::Waits);
@@ -162,6 +166,3 @@ impl Drop for Busy<'_> {
         self.0.set(self.0.get().saturating_sub(1));
     }
 }
-
-/// Tasks that wait, at most. Some kilobytes each, on a connection no longer than until it rests.
-const KEPT: usize = 32;

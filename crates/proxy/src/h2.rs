@@ -51,7 +51,9 @@ pub(crate) async fn serve(worker: Rc<Worker>, stream: net::Stream, about: About)
     };
     let deadline = worker.clock.deadline();
     let streams = Rc::clone(&worker);
-    let crew = Crew::new(async move |conn| visitor::serve_stream(&streams, conn, &about).await);
+    let crew = Crew::new(KEPT, async move |conn| {
+        visitor::serve_stream(&streams, conn, &about).await;
+    });
     let mut closing = false;
     loop {
         let idle = crew.is_idle();
@@ -280,6 +282,8 @@ const SEND_BUFFER: usize = 256 << 10;
 const LEAST_ROOM: usize = 16 << 10;
 /// So much of each answer waits for the visitor without having asked for room: asking costs more than a short answer does.
 const FREE: usize = 4 << 10;
+/// Tasks that wait for streams of a connection, no longer than until it rests.
+const KEPT: usize = 32;
 /// What is copied of an answer at a time.
 const PORTION: usize = 32 << 10;
 const HANDSHAKE: Duration = Duration::from_secs(10);

@@ -507,7 +507,7 @@ async fn accept(door: Door, socket: std::net::TcpListener, stop: Shutdown) {
         Ok(acceptor) => acceptor,
         Err(error) => return tracing::error!(%error, "a listener cannot be served"),
     };
-    let visits = Crew::new(async move |(stream, peer)| {
+    let visits = Crew::new(KEPT, async move |(stream, peer)| {
         ingress::visit(&worker, &door, stream, peer).await;
     });
     loop {
@@ -547,6 +547,8 @@ impl Drop for Accepting {
     }
 }
 
+/// Tasks that wait for connections of a listener on one thread: as many as come and go at one time where that is much.
+const KEPT: usize = 128;
 /// For the threads to take another site.
 const TAKEN: Duration = Duration::from_secs(2);
 const POLL: Duration = Duration::from_millis(10);
