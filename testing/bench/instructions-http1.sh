@@ -1,8 +1,9 @@
 #!/bin/bash
 # How many instructions gt's reverse proxy takes in user space per request, and where: callgrind over wrk's load with nginx behind.
 #
-#   testing/bench/instructions-http1.sh GT [keep|closing] [ROWS]
+#   testing/bench/instructions-http1.sh GT [keep|varied|closing] [ROWS]
 #
+# keep: the same request again and again; varied: each asks for another path; closing: a connection for each.
 # GT is a program with debug symbols (cargo build --release). Takes about 15 s, needs valgrind, wrk, nginx and curl, and the ports 9560 and 9561.
 set -euo pipefail
 gt=$(realpath "$1") kind=${2:-keep} rows=${3:-40}
@@ -45,7 +46,13 @@ for _ in $(seq 300); do
     sleep 0.2
 done
 last=()
-[ "$kind" = closing ] && last=(-H 'Connection: close')
+case "$kind" in
+    closing) last=(-H 'Connection: close') ;;
+    varied)
+        echo 'local n = 0 request = function() n = n + 1 return wrk.format("GET", "/" .. n) end' >"$dir/varied.lua"
+        last=(-s "$dir/varied.lua")
+        ;;
+esac
 load() { timeout 30 wrk -t1 -c100 -d"$1"s -H 'Host: app.example.com' "${last[@]}" http://127.0.0.1:9561/; }
 load 2 >/dev/null
 callgrind_control -i on "$valgrind" >/dev/null 2>&1

@@ -55,27 +55,21 @@ impl Limits {
     }
 }
 
-/// What the states of an exchange need of [`Limits`]: small, because they are moved with every step. A limit that does not fit is none.
+/// What bodies need of [`Limits`]: small, because they are moved with every step. A limit that does not fit is none.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Bounds {
-    pub(crate) chunk_extension: u32,
-    pub(crate) chunk_extensions: u32,
+pub(crate) struct Caps {
+    pub(crate) extension: u32,
+    pub(crate) extensions: u32,
     pub(crate) trailers: u32,
-    pub(crate) interim: u32,
-    pub(crate) drain: u64,
-    pub(crate) requests: u64,
 }
 
-impl Bounds {
+impl Caps {
     pub(crate) fn of(limits: &Limits) -> Self {
         let narrow = |limit| u32::try_from(limit).unwrap_or(u32::MAX);
         Self {
-            chunk_extension: narrow(limits.chunk_extension),
-            chunk_extensions: narrow(limits.chunk_extensions),
+            extension: narrow(limits.chunk_extension),
+            extensions: narrow(limits.chunk_extensions),
             trailers: narrow(limits.trailers),
-            interim: limits.interim,
-            drain: limits.drain,
-            requests: limits.requests,
         }
     }
 }

@@ -1,10 +1,12 @@
-//! Where the fields of a head are. Each line is added as it was found good, or taken over from the head before, where it stood in the same place.
+//! Where the fields of a head are. Each line is added as it was found good, or taken over from the head before, where it stood in the same place;
+//! a head that is the same as the one before is not read at all.
 //! What Connection says of them is marked; what they mean is left to the heads and to [`Fields`].
 
 use std::ops::Range;
 
 use crate::{
     fields::{Field, Fields, Known},
+    lines::Limits,
     token::{is_token, list, trim},
 };
 
@@ -27,10 +29,12 @@ struct Before {
     list: Vec<Place>,
     /// What it was read from; empty if it was not kept.
     bytes: Vec<u8>,
-    /// The head that is read now has been the same so far.
+    /// The fields of the head that is read now have been the same so far.
     same: bool,
     /// More than one head is read here.
     again: bool,
+    /// What was found of it has not been forgotten, here and by whoever has these places.
+    found: bool,
 }
 
 impl Places {
@@ -39,18 +43,44 @@ impl Places {
         self.seen = 0;
         self.repeated = 0;
         self.before.same = true;
+        self.before.found = false;
+    }
+
+    /// Another head follows.
+    pub(crate) fn go_on(&mut self) {
         self.before.again = true;
     }
 
-    /// The head is complete: the next one will be compared with it.
+    /// The length of the head that `bytes` begin with, if that is the one before, all that was found of it is still here, and these limits allow
+    /// its length and its fields. All that reading it would find follows from its bytes.
+    pub(crate) fn again(&self, bytes: &[u8], limits: &Limits) -> Option<usize> {
+        let Before { bytes: kept, .. } = &self.before;
+        let same = self.before.found
+            && bytes.starts_with(kept)
+            && kept.len() <= limits.most()
+            && self.list.len() <= limits.fields;
+        same.then_some(kept.len())
+    }
+
+    /// The head is complete and good: the next one will be compared with it.
     pub(crate) fn remember(&mut self, bytes: &[u8]) {
         let Before {
             list,
             bytes: kept,
             same,
             again,
+            found,
         } = &mut self.before;
-        if !*again || (*same && list.len() == self.list.len()) {
+        if !*again {
+            return;
+        }
+        let lines_are_kept = *same && list.len() == self.list.len() && kept.len() == bytes.len();
+        if lines_are_kept {
+            let start = list
+                .first()
+                .map_or(bytes.len(), |place| place.start as usize);
+            kept[..start].copy_from_slice(&bytes[..start]);
+            *found = true;
             return;
         }
         kept.clear();
@@ -58,6 +88,7 @@ impl Places {
         if bytes.len() <= MOST_KEPT {
             kept.extend_from_slice(bytes);
             list.extend_from_slice(&self.list);
+            *found = true;
         }
     }
 

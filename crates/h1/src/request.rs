@@ -1,19 +1,21 @@
 //! A request's head: parsed as it arrives, checked as a whole.
 
 mod compose;
+mod view;
 
 use std::ops::Range;
 
 pub use compose::Composer;
+pub use view::Request;
 
 use crate::{
     body::Framing,
     error::{FieldError, RequestError},
-    fields::{Fields, Known},
+    fields::Known,
     lines::{Limits, Lines},
     places::Places,
     scan::{target_end, token_end},
-    target::{self, Form, Host, Parts},
+    target::{self, Host, Parts},
     token::{self, Version, is_token, list},
 };
 
@@ -59,9 +61,14 @@ struct Facts {
 }
 
 impl RequestHead {
-    /// Forgets the last request; the room it needed is kept.
+    /// Ends with the last request, so that the next one can be read. The room it needed is kept, and so is what was found: perhaps the next
+    /// one is the same.
     pub fn clear(&mut self) {
         self.stage = Stage::Start;
+        self.places.go_on();
+    }
+
+    fn forget(&mut self) {
         self.places.clear();
         self.facts = Facts::default();
         self.parts = Parts::default();
@@ -88,6 +95,14 @@ impl RequestHead {
         match self.stage {
             Stage::Done(len) => return Ok(Some(len)),
             Stage::Failed(error) => return Err(error),
+            Stage::Start => {
+                let same = self.places.again(bytes, limits);
+                if let Some(len) = same.filter(|_| self.target.len() <= limits.target) {
+                    self.stage = Stage::Done(len);
+                    return Ok(Some(len));
+                }
+                self.forget();
+            }
             _ => {}
         }
         let within = &bytes[..bytes.len().min(limits.most())];
@@ -127,8 +142,8 @@ impl RequestHead {
                 Stage::Fields => {
                     let len = self.lines.read(bytes, &mut self.places, limits.fields)?;
                     if let Some(len) = len {
-                        self.places.remember(&bytes[..len]);
                         self.check(&bytes[..len])?;
+                        self.places.remember(&bytes[..len]);
                     }
                     return Ok(len);
                 }
@@ -348,156 +363,6 @@ pub(crate) fn is_protocol(value: &[u8]) -> bool {
     let mut parts = value.splitn(2, |byte| *byte == b'/');
     let name = parts.next().unwrap_or_default();
     is_token(name) && parts.next().is_none_or(is_token) && !name.eq_ignore_ascii_case(b"h2c")
-}
-
-/// A request's head in the bytes it came as.
-#[derive(Clone, Copy, Debug)]
-pub struct Request<'b> {
-    head: &'b RequestHead,
-    bytes: &'b [u8],
-}
-
-impl<'b> Request<'b> {
-    /// The method.
-    #[must_use]
-    pub fn method(self) -> &'b [u8] {
-        &self.bytes[self.head.method.clone()]
-    }
-
-    /// The target as it goes on: for an absolute form what follows the authority, `/` if that is nothing, `*` for OPTIONS with nothing
-    /// (RFC 9112 §3.2.1, §3.2.4).
-    #[must_use]
-    pub fn target(self) -> &'b [u8] {
-        let target = self.raw_target();
-        if self.head.parts.form != Form::Absolute {
-            return target;
-        }
-        let parts = &self.head.parts;
-        if parts.path.is_empty() {
-            return if self.method() == b"OPTIONS" {
-                b"*"
-            } else {
-                b"/"
-            };
-        }
-        &target[parts.path.start..]
-    }
-
-    /// The target as sent.
-    #[must_use]
-    pub fn raw_target(self) -> &'b [u8] {
-        &self.bytes[self.head.target.clone()]
-    }
-
-    /// The path without query; `*` or empty for targets that have none.
-    #[must_use]
-    pub fn path(self) -> &'b [u8] {
-        let path = &self.raw_target()[self.head.parts.path.clone()];
-        if path.is_empty() && self.head.parts.form == Form::Absolute {
-            return b"/";
-        }
-        path
-    }
-
-    /// What follows the `?`.
-    #[must_use]
-    pub fn query(self) -> Option<&'b [u8]> {
-        Some(&self.raw_target()[self.head.parts.query.clone()?])
-    }
-
-    /// The scheme, where the target is an absolute URL: true for `https`.
-    #[must_use]
-    pub fn says_https(self) -> Option<bool> {
-        let parts = &self.head.parts;
-        (parts.form == Form::Absolute).then_some(parts.scheme_is_https)
-    }
-
-    /// Host and port as asked for, checked; empty if the request names none, which only HTTP/1.0 may.
-    #[must_use]
-    pub fn authority(self) -> &'b [u8] {
-        &self.bytes[self.head.host.clone()]
-    }
-
-    /// The host without port, an IPv6 address in brackets.
-    #[must_use]
-    pub fn host(self) -> &'b [u8] {
-        &self.authority()[..self.head.host_name]
-    }
-
-    /// The port that was asked for.
-    #[must_use]
-    pub fn port(self) -> Option<u16> {
-        self.head.port
-    }
-
-    /// The version.
-    #[must_use]
-    pub fn version(self) -> Version {
-        self.head.version
-    }
-
-    /// The request line and Host's behind it, if they are such as this crate would write for the same request.
-    pub(crate) fn lines(self) -> Option<&'b [u8]> {
-        let RequestHead {
-            method,
-            parts,
-            version,
-            places,
-            ..
-        } = self.head;
-        let usual = parts.form == Form::Origin && *version == Version::Http11;
-        if !usual {
-            return None;
-        }
-        // Between the words of a request line there is one space and nothing else.
-        let end = places.first_line_end(b"Host: ", self.bytes)?;
-        Some(&self.bytes[method.start..end])
-    }
-
-    /// The fields.
-    #[must_use]
-    pub fn fields(self) -> Fields<'b> {
-        self.head.places.view(self.bytes)
-    }
-
-    /// How the body is framed.
-    #[must_use]
-    pub fn framing(self) -> Framing {
-        self.head.facts.framing
-    }
-
-    /// Whether the visitor wants to go on after this exchange.
-    #[must_use]
-    pub fn keep_alive(self) -> bool {
-        self.head.facts.keep_alive
-    }
-
-    /// The protocol it asks to go on with on this connection (Connection: upgrade, and one Upgrade with one protocol that is not h2c). `None`
-    /// also behind a body and in HTTP/1.0.
-    #[must_use]
-    pub fn upgrade(self) -> Option<&'b [u8]> {
-        let wish = self.head.facts.upgrade;
-        wish.then(|| self.fields().first(Known::Upgrade)).flatten()
-    }
-
-    /// Whether it waits for 100 before it sends the body.
-    #[must_use]
-    pub fn expects_continue(self) -> bool {
-        self.head.facts.expects_continue
-    }
-
-    /// Whether it takes trailers (TE: trailers).
-    #[must_use]
-    pub fn accepts_trailers(self) -> bool {
-        self.head.facts.accepts_trailers
-    }
-
-    /// Length of the head in bytes, with the empty line that ends it and one that came before it.
-    #[must_use]
-    #[expect(clippy::len_without_is_empty, reason = "a head is never empty")]
-    pub fn len(self) -> usize {
-        self.bytes.len()
-    }
 }
 
 /// Longer than any method in use.

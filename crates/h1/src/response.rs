@@ -44,9 +44,14 @@ struct Facts {
 }
 
 impl ResponseHead {
-    /// Forgets the last answer; the room it needed is kept.
+    /// Ends with the last answer, so that the next one can be read. The room it needed is kept, and so is what was found: perhaps the next one
+    /// is the same.
     pub fn clear(&mut self) {
         self.stage = Stage::Status;
+        self.places.go_on();
+    }
+
+    fn forget(&mut self) {
         self.places.clear();
         self.facts = Facts::default();
         self.reason = 0..0;
@@ -66,6 +71,13 @@ impl ResponseHead {
         match self.stage {
             Stage::Done(len) => return Ok(Some(len)),
             Stage::Failed(error) => return Err(error),
+            Stage::Status => {
+                if let Some(len) = self.places.again(bytes, limits) {
+                    self.stage = Stage::Done(len);
+                    return Ok(Some(len));
+                }
+                self.forget();
+            }
             _ => {}
         }
         let within = &bytes[..bytes.len().min(limits.most())];
@@ -100,8 +112,8 @@ impl ResponseHead {
         }
         let len = self.lines.read(bytes, &mut self.places, limits.fields)?;
         if let Some(len) = len {
-            self.places.remember(&bytes[..len]);
             self.check(&bytes[..len])?;
+            self.places.remember(&bytes[..len]);
         }
         Ok(len)
     }

@@ -13,7 +13,7 @@
 use crate::{
     body::{BodyDecoder, BodyEncoder, Framing},
     error::{ResponseError, WriteError},
-    lines::{Bounds, Limits},
+    lines::{Caps, Limits},
     request::{MOST_METHOD, Request},
     response::Response,
     scan::is_target_byte,
@@ -26,7 +26,9 @@ use crate::{
 /// A connection to an upstream that carries no request. What arrives on it now belongs to nothing: close it then.
 #[derive(Debug)]
 pub struct Upstream {
-    bounds: Bounds,
+    bodies: Caps,
+    /// Interim answers to one request.
+    interim: u32,
 }
 
 /// The start of a request, checked: what is asked, of whom, and how its body is framed.
@@ -62,10 +64,12 @@ pub struct RequestWriter {
 #[must_use]
 pub struct Awaiting<T> {
     payload: T,
-    bounds: Bounds,
+    bodies: Caps,
+    /// Interim answers that may still come, of so many.
+    interim: u32,
+    most_interim: u32,
     method: Method,
     upgrade: Wish,
-    interim: u32,
 }
 
 /// What the request asked to go on with.
@@ -102,7 +106,7 @@ pub enum Answer<T> {
 #[derive(Debug)]
 pub struct ResponseBody {
     decoder: BodyDecoder,
-    bounds: Bounds,
+    most_interim: u32,
     keep_alive: bool,
 }
 
@@ -212,7 +216,8 @@ impl Upstream {
     #[must_use]
     pub fn new(limits: &Limits) -> Self {
         Self {
-            bounds: Bounds::of(limits),
+            bodies: Caps::of(limits),
+            interim: limits.interim,
         }
     }
 
@@ -234,10 +239,11 @@ impl Upstream {
             },
             awaiting: Awaiting {
                 payload,
-                bounds: self.bounds,
+                bodies: self.bodies,
+                interim: self.interim,
+                most_interim: self.interim,
                 method: Method::of(line.method),
                 upgrade,
-                interim: 0,
             },
         };
         let mut head = match line.lines {
@@ -278,14 +284,15 @@ impl<T> Awaiting<T> {
     pub fn to(method: &[u8], websocket: bool, limits: &Limits, payload: T) -> Self {
         Self {
             payload,
-            bounds: Bounds::of(limits),
+            bodies: Caps::of(limits),
+            interim: limits.interim,
+            most_interim: limits.interim,
             method: Method::of(method),
             upgrade: if websocket {
                 Wish::WebSocket
             } else {
                 Wish::Nothing
             },
-            interim: 0,
         }
     }
 
@@ -313,11 +320,12 @@ impl<T> Awaiting<T> {
             };
         }
         if status < 200 {
-            self.interim += 1;
-            return if self.interim > self.bounds.interim {
-                Err((ResponseError::TooManyInterim, self.payload))
-            } else {
-                Ok(Answer::Interim(self))
+            return match self.interim.checked_sub(1) {
+                Some(left) => {
+                    self.interim = left;
+                    Ok(Answer::Interim(self))
+                }
+                None => Err((ResponseError::TooManyInterim, self.payload)),
             };
         }
         if self.method == Method::Connect && status < 300 {
@@ -328,8 +336,8 @@ impl<T> Awaiting<T> {
             Method::Connect | Method::Other => response.framing(),
         };
         let body = ResponseBody {
-            decoder: BodyDecoder::new(framing, &self.bounds),
-            bounds: self.bounds,
+            decoder: BodyDecoder::new(framing, self.bodies),
+            most_interim: self.most_interim,
             keep_alive: response.keep_alive() && framing != Framing::UntilClose,
         };
         Ok(Answer::Final {
@@ -377,8 +385,9 @@ impl ResponseBody {
             && self.decoder.is_complete()
             && request.encoder.is_complete()
             && leftover == 0;
-        good.then_some(Upstream {
-            bounds: self.bounds,
+        good.then(|| Upstream {
+            bodies: self.decoder.limits(),
+            interim: self.most_interim,
         })
     }
 }

@@ -12,7 +12,7 @@
 use crate::{
     body::{BodyDecoder, BodyEncoder, Framing},
     error::{BodyError, WriteError},
-    lines::{Bounds, Limits},
+    lines::{Caps, Limits},
     request::Request,
     response::Response,
     token::Version,
@@ -21,9 +21,20 @@ use crate::{
 
 /// A visitor's connection that awaits a request.
 #[derive(Debug)]
-pub struct Visitor {
+pub struct Visitor(Box<Kept>);
+
+/// What lasts as long as the connection, and what the request under way has said: in one place, because each step of an exchange moves it.
+#[derive(Debug)]
+struct Kept {
     requests: u64,
-    bounds: Bounds,
+    most_requests: u64,
+    drain: u64,
+    bodies: Caps,
+    method: Method,
+    version: Version,
+    keep_alive: bool,
+    upgrade: bool,
+    awaits_continue: bool,
 }
 
 /// The body of the request that was begun.
@@ -35,14 +46,7 @@ pub struct RequestBody {
 /// The right to answer the request that was begun, once.
 #[derive(Debug)]
 #[must_use = "every request has to be answered, or its connection closed"]
-pub struct Responder {
-    visitor: Visitor,
-    method: Method,
-    version: Version,
-    keep_alive: bool,
-    upgrade: bool,
-    awaits_continue: bool,
-}
+pub struct Responder(Box<Kept>);
 
 /// What of a method matters to the framing of its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,9 +67,8 @@ enum Start<'b> {
 #[derive(Debug)]
 #[must_use = "finish it to learn whether the connection can go on"]
 pub struct ResponseWriter {
-    visitor: Visitor,
+    kept: Box<Kept>,
     encoder: BodyEncoder,
-    keep_alive: bool,
 }
 
 /// A connection that speaks HTTP no more: bytes pass in both directions as they are. What was read behind the head is the first of them.
@@ -87,8 +90,11 @@ pub enum Next {
 /// Reads the rest of a body that nobody wants.
 #[derive(Debug)]
 #[must_use]
-pub struct Drain {
-    visitor: Visitor,
+pub struct Drain(Box<Rest>);
+
+#[derive(Debug)]
+struct Rest {
+    kept: Box<Kept>,
     decoder: BodyDecoder,
     left: u64,
 }
@@ -109,33 +115,38 @@ impl Visitor {
     /// A new connection.
     #[must_use]
     pub fn new(limits: &Limits) -> Self {
-        Self {
+        Self(Box::new(Kept {
             requests: 0,
-            bounds: Bounds::of(limits),
-        }
+            most_requests: limits.requests,
+            drain: limits.drain,
+            bodies: Caps::of(limits),
+            method: Method::Other,
+            version: Version::default(),
+            keep_alive: false,
+            upgrade: false,
+            awaits_continue: false,
+        }))
     }
 
     /// How many requests were begun.
     #[must_use]
     pub fn requests(&self) -> u64 {
-        self.requests
+        self.0.requests
     }
 
     /// Takes the request whose head is complete. The bytes behind its head are its body's.
-    pub fn begin(mut self, request: Request<'_>) -> (RequestBody, Responder) {
-        self.requests += 1;
+    pub fn begin(self, request: Request<'_>) -> (RequestBody, Responder) {
+        let mut kept = self.0;
+        kept.requests += 1;
+        kept.method = Method::of(request.method());
+        kept.version = request.version();
+        kept.keep_alive = request.keep_alive() && kept.requests < kept.most_requests;
+        kept.upgrade = request.upgrade().is_some();
+        kept.awaits_continue = request.expects_continue();
         let body = RequestBody {
-            decoder: BodyDecoder::new(request.framing(), &self.bounds),
+            decoder: BodyDecoder::new(request.framing(), kept.bodies),
         };
-        let responder = Responder {
-            method: Method::of(request.method()),
-            version: request.version(),
-            keep_alive: request.keep_alive() && self.requests < self.bounds.requests,
-            upgrade: request.upgrade().is_some(),
-            awaits_continue: request.expects_continue(),
-            visitor: self,
-        };
-        (body, responder)
+        (body, Responder(kept))
     }
 }
 
@@ -163,20 +174,20 @@ impl RequestBody {
 impl Responder {
     /// Makes this answer the connection's last.
     pub fn close(&mut self) {
-        self.keep_alive = false;
+        self.0.keep_alive = false;
     }
 
     /// Whether the visitor waits for 100 before it sends the body, and did not get it yet.
     #[must_use]
     pub fn awaits_continue(&self) -> bool {
-        self.awaits_continue
+        self.0.awaits_continue
     }
 
     /// Begins an interim answer: 100 if the visitor waits for it (once), 102, 103 and others for all but HTTP/1.0. `None` if this one is not
     /// for this visitor; then leave it out.
     pub fn interim<'o>(&mut self, status: u16, out: &'o mut Vec<u8>) -> Option<HeadWriter<'o, ()>> {
         let reason: &[u8] = match status {
-            100 if !std::mem::take(&mut self.awaits_continue) => return None,
+            100 if !std::mem::take(&mut self.0.awaits_continue) => return None,
             100 => b"Continue",
             102 => b"Processing",
             103 => b"Early Hints",
@@ -184,7 +195,8 @@ impl Responder {
             _ => return None,
         };
         // RFC 9110 §15.2: never to HTTP/1.0.
-        (self.version == Version::Http11).then(|| HeadWriter::status_line(out, status, reason, ()))
+        (self.0.version == Version::Http11)
+            .then(|| HeadWriter::status_line(out, status, reason, ()))
     }
 
     /// Begins an answer of one's own, or one that came by another protocol. `content` says how long it is: [`Framing::None`] is an empty one,
@@ -230,7 +242,7 @@ impl Responder {
     }
 
     fn begin<'o>(
-        mut self,
+        self,
         body: &RequestBody,
         start: Start<'_>,
         content: Framing,
@@ -240,17 +252,17 @@ impl Responder {
         if !(200..=599).contains(&status) {
             return Err(WriteError::Status);
         }
-        let (announced, sent) = self.framing(status, content);
-        self.keep_alive &= sent != Framing::UntilClose && self.can_drain(body);
-        if self.method == Method::Connect && (200..300).contains(&status) {
+        let mut kept = self.0;
+        let (announced, sent) = kept.framing(status, content);
+        kept.keep_alive &= sent != Framing::UntilClose && kept.can_drain(body);
+        if kept.method == Method::Connect && (200..300).contains(&status) {
             // It would be taken for a tunnel.
-            self.keep_alive = false;
+            kept.keep_alive = false;
         }
-        let (keep_alive, version) = (self.keep_alive, self.version);
+        let (keep_alive, version) = (kept.keep_alive, kept.version);
         let next = ResponseWriter {
-            visitor: self.visitor,
+            kept,
             encoder: BodyEncoder::new(sent),
-            keep_alive,
         };
         let mut head = start.write(announced, out, next);
         match (keep_alive, version) {
@@ -277,8 +289,8 @@ impl Responder {
         check_value(protocol)?;
         check_value(reason)?;
         let allowed = match status {
-            101 => self.upgrade && !protocol.is_empty(),
-            200..=299 => self.method == Method::Connect,
+            101 => self.0.upgrade && !protocol.is_empty(),
+            200..=299 => self.0.method == Method::Connect,
             _ => false,
         };
         if !allowed || !body.is_complete() {
@@ -291,7 +303,9 @@ impl Responder {
         }
         Ok(head)
     }
+}
 
+impl Kept {
     /// What the head says, and how the body is sent (RFC 9112 §6.3).
     fn framing(&self, status: u16, content: Framing) -> (Framing, Framing) {
         if status == 204 || (self.method == Method::Connect && status < 300) {
@@ -323,10 +337,7 @@ impl Responder {
         }
         // Nobody can tell whether the next bytes are the body or the next request (RFC 9110 §10.1.1).
         let never_sent = self.awaits_continue && !decoder.is_started();
-        !never_sent
-            && decoder
-                .remaining()
-                .is_none_or(|left| left <= self.visitor.bounds.drain)
+        !never_sent && decoder.remaining().is_none_or(|left| left <= self.drain)
     }
 }
 
@@ -366,22 +377,23 @@ impl ResponseWriter {
     /// Whether the head told the visitor that the connection goes on.
     #[must_use]
     pub fn keeps_alive(&self) -> bool {
-        self.keep_alive
+        self.kept.keep_alive
     }
 
     /// The end of the exchange. An answer that is not complete, or a request's body that broke, ends the connection.
     pub fn finish(self, body: RequestBody) -> Next {
-        if !self.keep_alive || !self.encoder.is_complete() {
+        let Self { kept, encoder } = self;
+        if !kept.keep_alive || !encoder.is_complete() {
             return Next::Close;
         }
         if body.is_complete() {
-            return Next::Idle(self.visitor);
+            return Next::Idle(Visitor(kept));
         }
-        Next::Drain(Drain {
-            left: self.visitor.bounds.drain,
-            visitor: self.visitor,
+        Next::Drain(Drain(Box::new(Rest {
+            left: kept.drain,
+            kept,
             decoder: body.decoder,
-        })
+        })))
     }
 }
 
@@ -389,25 +401,26 @@ impl Drain {
     /// Bytes that are known to be left, for a body of known length.
     #[must_use]
     pub fn remaining(&self) -> Option<u64> {
-        self.decoder.remaining()
+        self.0.decoder.remaining()
     }
 
     /// Takes from what arrived: how many bytes, and what is next.
     pub fn receive(mut self, input: &[u8]) -> (usize, Drained) {
         let mut consumed = 0;
         loop {
-            if self.decoder.is_complete() {
-                return (consumed, Drained::Idle(self.visitor));
+            let rest = &mut *self.0;
+            if rest.decoder.is_complete() {
+                return (consumed, Drained::Idle(Visitor(self.0.kept)));
             }
             if consumed == input.len() {
                 return (consumed, Drained::More(self));
             }
-            let Ok(step) = self.decoder.decode(&input[consumed..]) else {
+            let Ok(step) = rest.decoder.decode(&input[consumed..]) else {
                 return (consumed, Drained::Close);
             };
             consumed += step.consumed;
-            match self.left.checked_sub(step.consumed as u64) {
-                Some(left) => self.left = left,
+            match rest.left.checked_sub(step.consumed as u64) {
+                Some(left) => rest.left = left,
                 None => return (consumed, Drained::Close),
             }
         }

@@ -63,6 +63,17 @@ fn next(lines: &mut Vec<String>, rng: &mut StdRng) {
     lines.retain(|line| LINES[..29].contains(&line.as_str()) || rng.random_bool(0.5));
 }
 
+/// Those that hold for one head: a configuration may change between two.
+fn limits(rng: &mut StdRng) -> Limits {
+    let usual = Limits::default();
+    match rng.random_range(0..6) {
+        0 => Limits { fields: 3, ..usual },
+        1 => Limits { head: 60, ..usual },
+        2 => Limits { target: 3, ..usual },
+        _ => usual,
+    }
+}
+
 /// Shows it what there is, whole or in pieces.
 fn read<E: PartialEq + Copy>(
     bytes: &[u8],
@@ -146,18 +157,18 @@ fn a_request_reads_the_same_whatever_came_before_it() {
     ];
     let whole = std::cell::Cell::new(0u32);
     for_seeds(3000, |rng| {
-        let limits = Limits {
-            fields: *[3, 100].choose(rng).expect("some"),
-            ..Limits::default()
-        };
         let mut head = RequestHead::default();
+        let mut start = STARTS[0];
         let mut lines = vec![
             LINES[0].to_owned(),
             LINES[15].to_owned(),
             LINES[23].to_owned(),
         ];
         for _ in 0..12 {
-            let start = STARTS.choose(rng).expect("some");
+            if rng.random_bool(0.5) {
+                start = STARTS.choose(rng).expect("some");
+            }
+            let limits = limits(rng);
             let text = format!("{start}{}\r\nbehind", lines.concat()).into_bytes();
             let ends = growing(text.len(), rng);
             let mut fresh = RequestHead::default();
@@ -185,15 +196,18 @@ fn an_answer_reads_the_same_whatever_came_before_it() {
     ];
     let whole = std::cell::Cell::new(0u32);
     for_seeds(3000, |rng| {
-        let limits = Limits::default();
         let mut head = ResponseHead::default();
+        let mut start = STARTS[0];
         let mut lines = vec![
             LINES[26].to_owned(),
             LINES[27].to_owned(),
             LINES[10].to_owned(),
         ];
         for _ in 0..12 {
-            let start = STARTS.choose(rng).expect("some");
+            if rng.random_bool(0.5) {
+                start = STARTS.choose(rng).expect("some");
+            }
+            let limits = limits(rng);
             let text = format!("{start}{}\r\nbehind", lines.concat()).into_bytes();
             let ends = growing(text.len(), rng);
             let mut fresh = ResponseHead::default();

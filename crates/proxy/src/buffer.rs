@@ -186,12 +186,13 @@ fn borrow() -> Vec<u8> {
 }
 
 fn give_back(mut buffer: Vec<u8>) {
-    // One that had to grow is not kept: otherwise a few large heads would pin the memory of all.
-    if buffer.capacity() > BUFFER * 2 {
-        return;
+    if buffer.len() != BUFFER {
+        // One that had to grow is not kept: otherwise a few large heads would pin the memory of all.
+        if buffer.capacity() > BUFFER * 2 {
+            return;
+        }
+        buffer.resize(BUFFER, 0);
     }
-    // Initialised once; only one that had to grow is cut.
-    buffer.resize(BUFFER, 0);
     STORE.with_borrow_mut(|store| {
         if store.len() < KEPT {
             store.push(buffer);

@@ -20,8 +20,9 @@ pub(crate) const TICK: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(crate) struct Clock {
     origin: Instant,
-    /// Time as of the last tick, in milliseconds since `origin`.
+    /// Time as of the last tick, in milliseconds since `origin`, and the same for those who reckon in durations.
     now: Cell<u64>,
+    coarse: Cell<Duration>,
     watched: RefCell<Slab<Watched>>,
 }
 
@@ -37,13 +38,14 @@ impl Clock {
         Rc::new(Self {
             origin: Instant::now(),
             now: Cell::new(0),
+            coarse: Cell::default(),
             watched: RefCell::default(),
         })
     }
 
     /// Since the worker started, to the millisecond as of the last tick: cheap, at most [`TICK`] old.
     pub(crate) fn coarse(&self) -> Duration {
-        Duration::from_millis(self.now.get())
+        self.coarse.get()
     }
 
     /// Since the worker started, now.
@@ -59,6 +61,7 @@ impl Clock {
             ticks.tick().await;
             let now = millis(self.origin.elapsed());
             self.now.set(now);
+            self.coarse.set(Duration::from_millis(now));
             for (_, watched) in self.watched.borrow_mut().iter_mut() {
                 if watched.due <= now
                     && let Some(waker) = watched.waker.take()
@@ -169,5 +172,6 @@ impl Drop for Deadline {
 pub(crate) struct Late;
 
 fn millis(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX / 4)
+    let whole = time.as_secs().saturating_mul(1000);
+    whole.saturating_add(u64::from(time.subsec_millis()))
 }

@@ -144,7 +144,7 @@ impl std::fmt::Debug for Encoder {
 #[derive(Debug)]
 pub(crate) struct Compressed {
     pub(crate) from: ResponseBody,
-    pub(crate) to: ResponseWriter,
+    to: ResponseWriter,
     encoder: Encoder,
     /// Something was written that has perhaps not come out.
     unflushed: bool,
@@ -213,6 +213,11 @@ impl Compressed {
             self.turn = 0;
         }
         spent
+    }
+
+    /// What is left of both messages.
+    pub(crate) fn into_parts(self) -> (ResponseBody, ResponseWriter) {
+        (self.from, self.to)
     }
 
     /// The connection that the body comes from has ended.

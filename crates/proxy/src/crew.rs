@@ -1,7 +1,7 @@
-//! Tasks that serve the streams of one HTTP/2 connection, each one stream after the other.
+//! Tasks that do one job after the other: serve the streams of one HTTP/2 connection, or the connections of one listener.
 //!
-//! A task for each request would cost an allocation of its size, a copy into it and the way back to the allocator; a quarter of what a small request
-//! costs. A task that is done waits here for the next stream instead, [`KEPT`] of them at most, until the connection rests or ends.
+//! A task for each job would cost an allocation of its size, a copy into it and the way back to the allocator; a quarter of what a small request
+//! over HTTP/2 costs. A task that is done waits here for the next job instead, until it is dismissed.
 
 use std::{
     cell::{Cell, RefCell},
@@ -10,39 +10,31 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-use crate::{
-    conn::Conn,
-    visitor::{self, About},
-    worker::Worker,
-};
+/// Who does the jobs `J`, by `F`. Dropped: those who wait go, those who are busy finish first.
+pub(crate) struct Crew<J, F>(Rc<Shared<J, F>>);
 
-/// Who serves the streams of one connection. Dropped: those who wait go, those who serve finish first.
-#[derive(Debug)]
-pub(crate) struct Crew(Rc<Shared>);
-
-#[derive(Debug)]
-struct Shared {
-    worker: Rc<Worker>,
-    about: About,
+struct Shared<J, F> {
+    work: F,
+    /// How many wait at most. Some kilobytes each.
+    kept: usize,
     /// Those who wait, the one that came last at the end: its memory is the warmest.
-    waiting: RefCell<Vec<Rc<Hand>>>,
-    /// How many serve a stream now.
+    waiting: RefCell<Vec<Rc<Hand<J>>>>,
+    /// How many do a job now.
     busy: Cell<usize>,
     /// Nothing more will come.
     closed: Cell<bool>,
 }
 
 /// One task.
-#[derive(Debug, Default)]
-struct Hand {
-    next: RefCell<Option<Conn>>,
+struct Hand<J> {
+    next: RefCell<Option<J>>,
     waker: RefCell<Option<Waker>>,
     state: Cell<State>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum State {
-    /// It serves a stream, or is about to.
+    /// It does a job, or is about to.
     #[default]
     Busy,
     /// It is among those who wait.
@@ -51,40 +43,43 @@ enum State {
     Goes,
 }
 
-impl Crew {
-    pub(crate) fn new(worker: &Rc<Worker>, about: About) -> Self {
+impl<J: 'static, F: AsyncFn(J) + 'static> Crew<J, F> {
+    /// `kept`: how many tasks wait for a job at most, some kilobytes each.
+    pub(crate) fn new(kept: usize, work: F) -> Self {
         Self(Rc::new(Shared {
-            worker: Rc::clone(worker),
-            about,
+            work,
+            kept,
             waiting: RefCell::default(),
             busy: Cell::new(0),
             closed: Cell::new(false),
         }))
     }
 
-    /// Serves a stream, beside all others.
-    pub(crate) fn serve(&self, conn: Conn) {
+    /// Does a job, beside all others.
+    pub(crate) fn take(&self, job: J) {
         let waiting = self.0.waiting.borrow_mut().pop();
         self.0.busy.set(self.0.busy.get() + 1);
         match waiting {
-            Some(hand) => hand.give(conn),
+            Some(hand) => hand.give(job),
             None => {
                 let shared = Rc::clone(&self.0);
-                tokio::task::spawn_local(shared.work(conn));
+                tokio::task::spawn_local(shared.work(job));
             }
         }
     }
 
-    /// No stream is served.
+    /// No job is under way.
     pub(crate) fn is_idle(&self) -> bool {
         self.0.busy.get() == 0
     }
 
-    /// Whether tasks wait for streams.
+    /// Whether tasks wait for jobs.
     pub(crate) fn waits(&self) -> bool {
         !self.0.waiting.borrow().is_empty()
     }
+}
 
+impl<J, F> Crew<J, F> {
     /// Ends the tasks that wait.
     pub(crate) fn dismiss(&self) {
         let waiting = std::mem::take(&mut *self.0.waiting.borrow_mut());
@@ -94,38 +89,42 @@ impl Crew {
     }
 }
 
-impl Drop for Crew {
+impl<J, F> Drop for Crew<J, F> {
     fn drop(&mut self) {
         self.0.closed.set(true);
         self.dismiss();
     }
 }
 
-impl Shared {
-    async fn work(self: Rc<Self>, first: Conn) {
-        let hand = Rc::new(Hand::default());
+impl<J, F: AsyncFn(J)> Shared<J, F> {
+    async fn work(self: Rc<Self>, first: J) {
+        let hand = Rc::new(Hand {
+            next: RefCell::new(None),
+            waker: RefCell::default(),
+            state: Cell::default(),
+        });
         let mut next = Some(first);
-        while let Some(conn) = next {
-            // Counted down also if serving panics.
-            let busy = Busy(&self);
-            visitor::serve_stream(&self.worker, conn, &self.about).await;
+        while let Some(job) = next {
+            // Counted down also if the job panics.
+            let busy = Busy(&self.busy);
+            (self.work)(job).await;
             drop(busy);
             next = poll_fn(|cx| self.poll_next(&hand, cx)).await;
         }
     }
 
-    /// The next stream; `None` if this task is not needed any more.
-    fn poll_next(&self, hand: &Rc<Hand>, cx: &mut Context<'_>) -> Poll<Option<Conn>> {
-        if let Some(conn) = hand.next.borrow_mut().take() {
-            return Poll::Ready(Some(conn));
+    /// The next job; `None` if this task is not needed any more.
+    fn poll_next(&self, hand: &Rc<Hand<J>>, cx: &mut Context<'_>) -> Poll<Option<J>> {
+        if let Some(job) = hand.next.borrow_mut().take() {
+            return Poll::Ready(Some(job));
         }
         match hand.state.get() {
             State::Goes => return Poll::Ready(None),
-            // Something that the last request has left may wake a task that waits.
+            // Something that the last job has left may wake a task that waits.
             State::Waits => {}
             State::Busy => {
                 let mut waiting = self.waiting.borrow_mut();
-                if self.closed.get() || waiting.len() >= KEPT {
+                if self.closed.get() || waiting.len() >= self.kept {
                     return Poll::Ready(None);
                 }
                 hand.state.set(State::Waits);
@@ -140,10 +139,10 @@ impl Shared {
     }
 }
 
-impl Hand {
-    fn give(&self, conn: Conn) {
+impl<J> Hand<J> {
+    fn give(&self, job: J) {
         self.state.set(State::Busy);
-        *self.next.borrow_mut() = Some(conn);
+        *self.next.borrow_mut() = Some(job);
         self.wake();
     }
 
@@ -159,14 +158,11 @@ impl Hand {
     }
 }
 
-/// Counts a stream that is served until it ends.
-struct Busy<'a>(&'a Shared);
+/// Counts a job until it ends.
+struct Busy<'a>(&'a Cell<usize>);
 
 impl Drop for Busy<'_> {
     fn drop(&mut self) {
-        self.0.busy.set(self.0.busy.get().saturating_sub(1));
+        self.0.set(self.0.get().saturating_sub(1));
     }
 }
-
-/// Tasks that wait on one connection, at most. Some kilobytes each, and no longer than until the connection rests.
-const KEPT: usize = 32;

@@ -25,13 +25,12 @@ pub(crate) async fn serve(
     context: &Context<'_>,
     connection: &mut Connection,
     work: &mut Work,
-    mut turn: Turn,
     files: &Files,
 ) -> Next {
     let worker = context.worker;
     let found = match find(context, work, files).await {
         Ok(found) => found,
-        Err(refusal) => return context.refuse(connection, work, turn, refusal).await,
+        Err(refusal) => return context.refuse(connection, work, refusal).await,
     };
     let Some(request) = work.request.view(&work.saved) else {
         return Next::Abort;
@@ -57,6 +56,9 @@ pub(crate) async fn serve(
         Some(Range::Some(start, length)) => (206, start, length),
         Some(Range::None) => (416, 0, 0),
         Some(Range::Ignored) | None => (200, 0, found.length),
+    };
+    let Some(mut turn) = work.turn.take() else {
+        return Next::Abort;
     };
     turn.goes_on_if(!worker.is_draining());
     let Turn { body, responder } = turn;
@@ -104,7 +106,7 @@ pub(crate) async fn serve(
     }
     match writer.finish(body) {
         h1::Next::Idle(visitor) => Next::Again(visitor),
-        h1::Next::Drain(rest) => Next::Drain(Box::new(rest)),
+        h1::Next::Drain(rest) => Next::Drain(rest),
         h1::Next::Close => Next::Close,
     }
 }

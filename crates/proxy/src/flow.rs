@@ -145,7 +145,9 @@ impl<R: Source, W: Sink> Flow<R, W> {
     /// Looks at what has been read.
     pub(crate) fn step(&mut self, input: &mut Input, output: &mut Output) -> Result<Step, BadBody> {
         while self.pass == 0 {
-            input.consume(std::mem::take(&mut self.skip));
+            if self.skip > 0 {
+                input.consume(std::mem::take(&mut self.skip));
+            }
             if self.from.is_complete() {
                 self.close(output)?;
                 break;

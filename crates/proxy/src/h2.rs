@@ -23,7 +23,7 @@ use tokio::io::ReadBuf;
 use crate::{
     conn::Conn,
     crew::Crew,
-    visitor::About,
+    visitor::{self, About},
     words::{Asked, Piece, Reading, Telling, invalid},
     worker::Worker,
 };
@@ -50,7 +50,10 @@ pub(crate) async fn serve(worker: Rc<Worker>, stream: net::Stream, about: About)
         return;
     };
     let deadline = worker.clock.deadline();
-    let crew = Crew::new(&worker, about);
+    let streams = Rc::clone(&worker);
+    let crew = Crew::new(KEPT, async move |conn| {
+        visitor::serve_stream(&streams, conn, &about).await;
+    });
     let mut closing = false;
     loop {
         let idle = crew.is_idle();
@@ -73,7 +76,7 @@ pub(crate) async fn serve(worker: Rc<Worker>, stream: net::Stream, about: About)
         match accepted {
             Ok(Some(Ok((request, respond)))) => {
                 if let Some(conn) = H2Stream::new(request, respond) {
-                    crew.serve(Conn::H2(Box::new(conn)));
+                    crew.take(Conn::H2(Box::new(conn)));
                 }
             }
             Ok(Some(Err(error))) => return tracing::debug!(%error, "an HTTP/2 connection failed"),
@@ -279,6 +282,8 @@ const SEND_BUFFER: usize = 256 << 10;
 const LEAST_ROOM: usize = 16 << 10;
 /// So much of each answer waits for the visitor without having asked for room: asking costs more than a short answer does.
 const FREE: usize = 4 << 10;
+/// Tasks that wait for streams of a connection, no longer than until it rests.
+const KEPT: usize = 32;
 /// What is copied of an answer at a time.
 const PORTION: usize = 32 << 10;
 const HANDSHAKE: Duration = Duration::from_secs(10);

@@ -46,15 +46,10 @@ pub(crate) struct Door {
 }
 
 /// Serves one accepted connection.
-pub(crate) async fn visit(
-    worker: Rc<Worker>,
-    door: Rc<Door>,
-    stream: net::Stream,
-    peer: SocketAddr,
-) {
+pub(crate) async fn visit(worker: &Rc<Worker>, door: &Door, stream: net::Stream, peer: SocketAddr) {
     worker.metrics.proxy_visitors_total.add_one();
     worker.metrics.proxy_visitors_open.up();
-    let _open = Open(&worker);
+    let _open = Open(worker);
     // Who listens on one address has been reached there; else the system has to say where.
     let local = match door.address.ip().is_unspecified() {
         true => stream.local_addr().unwrap_or(peer),
@@ -70,16 +65,16 @@ pub(crate) async fn visit(
         entry: Entry::Proxy,
         preface: !matches!(door.protocol, Protocol::Http { http2: false }),
     };
-    let Some(stream) = begin(&worker, &door, stream, &mut about).await else {
+    let Some(stream) = begin(worker, door, stream, &mut about).await else {
         return;
     };
     match door.protocol {
         Protocol::Tcp | Protocol::Tls => {
             let wants_name = matches!(door.protocol, Protocol::Tls);
-            Box::pin(streams::carry(&worker, stream, &about, wants_name)).await;
+            Box::pin(streams::carry(worker, stream, &about, wants_name)).await;
         }
         Protocol::Http { .. } | Protocol::Https(_) | Protocol::OfServer => {
-            requests(&worker, stream, about).await;
+            requests(worker, stream, about).await;
         }
     }
 }

@@ -31,6 +31,7 @@ mod ingress;
 mod log;
 mod metrics;
 mod pipeline;
+mod preface;
 mod proxy;
 mod relay;
 mod request;

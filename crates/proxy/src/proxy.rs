@@ -4,7 +4,6 @@ use std::{
     io,
     net::SocketAddr,
     path::PathBuf,
-    rc::Rc,
     sync::{
         Arc,
         atomic::{
@@ -21,6 +20,7 @@ use route::IpSet;
 
 use crate::{
     checks,
+    crew::Crew,
     doorway::Doorway,
     h3,
     ingress::{self, Door, Protocol},
@@ -507,7 +507,9 @@ async fn accept(door: Door, socket: std::net::TcpListener, stop: Shutdown) {
         Ok(acceptor) => acceptor,
         Err(error) => return tracing::error!(%error, "a listener cannot be served"),
     };
-    let door = Rc::new(door);
+    let visits = Crew::new(KEPT, async move |(stream, peer)| {
+        ingress::visit(&worker, &door, stream, peer).await;
+    });
     loop {
         // Told to stop, it takes nobody more, however many wait: they are the next process's.
         let accepted = tokio::select! {
@@ -519,12 +521,7 @@ async fn accept(door: Door, socket: std::net::TcpListener, stop: Shutdown) {
             Ok((stream, peer)) => {
                 #[cfg(not(target_os = "linux"))]
                 let _ = net::tune_visitor(&stream);
-                tokio::task::spawn_local(ingress::visit(
-                    Rc::clone(&worker),
-                    Rc::clone(&door),
-                    stream,
-                    peer,
-                ));
+                visits.take((stream, peer));
             }
             Err(error) => {
                 return tracing::error!(%error, "a listener has failed and accepts no more");
@@ -550,6 +547,8 @@ impl Drop for Accepting {
     }
 }
 
+/// Tasks that wait for connections of a listener on one thread: as many as come and go at one time where that is much.
+const KEPT: usize = 128;
 /// For the threads to take another site.
 const TAKEN: Duration = Duration::from_secs(2);
 const POLL: Duration = Duration::from_millis(10);

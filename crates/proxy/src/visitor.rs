@@ -13,7 +13,7 @@ use crate::{
     buffer::{BUFFER, Input},
     clock::{Deadline, Late},
     conn::Conn,
-    log,
+    log, preface,
     request::{self, Introduction, Next},
     work::{Lent, Work},
     worker::Worker,
@@ -90,7 +90,9 @@ pub(crate) async fn serve(
             }
         }
     };
-    Box::pin(connection.end(worker, about, end)).await;
+    if !connection.ends_at_once(&end) {
+        Box::pin(connection.end(worker, about, end)).await;
+    }
     None
 }
 
@@ -131,7 +133,9 @@ pub(crate) async fn serve_stream(worker: &Rc<Worker>, conn: Conn, about: &About)
         let _ = stream.poll_shutdown();
         return;
     }
-    Box::pin(connection.end(worker, about, end)).await;
+    if !connection.ends_at_once(&end) {
+        Box::pin(connection.end(worker, about, end)).await;
+    }
 }
 
 /// What became of requests that followed one another.
@@ -203,42 +207,28 @@ impl Connection {
             let (last, next) = {
                 let mut lent = Lent::new();
                 let work = lent.work();
-                match self.read_head(worker, work).await {
-                    Ok(length) => {
-                        work.saved.extend_from_slice(self.input.slice(0..length));
-                        self.input.consume(length);
-                        // Most requests end with their head: while they are served their connection holds no buffer either.
-                        self.input.rest();
-                    }
-                    Err(Head::Bad(RequestError::Http2)) if self.requests == 0 && about.preface => {
-                        return Busy::Http2;
-                    }
-                    Err(Head::Bad(_))
-                        if self.requests == 0 && about.preface && is_other(self.input.bytes()) =>
-                    {
-                        worker.metrics.proxy_requests_refused_total.add_one();
-                        return Busy::Over(End::NoPreface);
-                    }
-                    Err(Head::Bad(error)) => {
-                        worker.metrics.proxy_requests_refused_total.add_one();
-                        return Busy::Over(End::Refused(error.status(), error.to_string()));
-                    }
-                    Err(Head::Slow) => {
-                        let text = "The request head did not come in time.";
-                        return Busy::Over(End::Refused(408, text.into()));
-                    }
-                    Err(Head::Gone) => return Busy::Over(End::Gone),
-                }
+                let length = match self.parse_head(worker, work) {
+                    Ok(Some(length)) => length,
+                    Ok(None) => match Box::pin(self.read_head(worker, work)).await {
+                        Ok(length) => length,
+                        Err(why) => return self.without_head(worker, about, why),
+                    },
+                    Err(why) => return self.without_head(worker, about, why),
+                };
+                work.saved.extend_from_slice(self.input.slice(0..length));
+                self.input.consume(length);
+                // Most requests end with their head: while they are served their connection holds no buffer either.
+                self.input.rest();
                 worker.metrics.proxy_requests_total.add_one();
                 self.requests += 1;
-                let last = is_last(work);
                 let next = request::serve(worker, about, self, &mut introduction, visitor, work);
-                (last, next.await)
+                let next = next.await;
+                (matches!(next, Next::Close) && is_last(work), next)
             };
             self.deadline.bound(None);
             match next {
                 Next::Again(idle) => visitor = idle,
-                Next::Drain(rest) => match self.drain(*rest).await {
+                Next::Drain(rest) => match self.drain(rest).await {
                     Some(idle) => visitor = idle,
                     None => return Busy::Over(End::Close),
                 },
@@ -324,20 +314,19 @@ impl Connection {
         }
     }
 
+    /// The length of the head, if all of it has been read.
+    fn parse_head(&self, worker: &Worker, work: &mut Work) -> Result<Option<usize>, Head> {
+        let limits = &worker.local().heads.limits;
+        let parsed = work.request.parse(self.input.bytes(), limits);
+        parsed.map_err(Head::Bad)
+    }
+
+    /// Reads the rest of a head.
     async fn read_head(&mut self, worker: &Worker, work: &mut Work) -> Result<usize, Head> {
-        let mut waited = false;
         let local = worker.local();
         let limits = &local.heads.limits;
+        self.deadline.set(Some(local.heads.header));
         loop {
-            match work.request.parse(self.input.bytes(), limits) {
-                Ok(Some(length)) => return Ok(length),
-                Ok(None) => {}
-                Err(error) => return Err(Head::Bad(error)),
-            }
-            if !waited {
-                waited = true;
-                self.deadline.set(Some(local.heads.header));
-            }
             let Self {
                 conn,
                 input,
@@ -352,7 +341,29 @@ impl Connection {
                 Ok(_) => return Err(Head::Gone),
                 Err(Late) => return Err(Head::Slow),
             }
+            let parsed = work.request.parse(self.input.bytes(), limits);
+            if let Some(length) = parsed.map_err(Head::Bad)? {
+                return Ok(length);
+            }
         }
+    }
+
+    #[cold]
+    fn without_head(&self, worker: &Worker, about: &About, why: Head) -> Busy {
+        let begins = self.requests == 0 && about.preface;
+        Busy::Over(match why {
+            Head::Bad(RequestError::Http2) if begins => return Busy::Http2,
+            Head::Bad(_) if begins && preface::is_other(self.input.bytes()) => {
+                worker.metrics.proxy_requests_refused_total.add_one();
+                End::NoPreface
+            }
+            Head::Bad(error) => {
+                worker.metrics.proxy_requests_refused_total.add_one();
+                End::Refused(error.status(), error.to_string())
+            }
+            Head::Slow => End::Refused(408, "The request head did not come in time.".into()),
+            Head::Gone => End::Gone,
+        })
     }
 
     /// Writes all of the work's answer.
@@ -376,11 +387,17 @@ impl Connection {
         written.await.unwrap_or(false)
     }
 
+    /// Whether nothing is lost by closing at once: what was to come has come, and what was to be sent is the kernel's.
+    fn ends_at_once(&mut self, end: &End) -> bool {
+        match end {
+            End::Gone => !self.conn.needs_shutdown(),
+            End::Last => !self.conn.needs_shutdown() && self.conn.is_quiet(),
+            _ => false,
+        }
+    }
+
     async fn end(mut self, worker: &Worker, about: &About, end: End) {
         match end {
-            // Nothing is lost by closing at once: what was to come has come, and what was to be sent is the kernel's.
-            End::Gone if !self.conn.needs_shutdown() => {}
-            End::Last if !self.conn.needs_shutdown() && self.conn.is_quiet() => {}
             End::Gone => {
                 let shutdown = self.conn.shutdown();
                 let _ = tokio::time::timeout(LINGER, shutdown).await;
@@ -390,7 +407,7 @@ impl Connection {
             End::NoPreface => {
                 let mut lent = Lent::new();
                 let work = lent.work();
-                work.answer.buffer().extend_from_slice(&NO_PREFACE);
+                work.answer.buffer().extend_from_slice(&preface::MISSING);
                 if self.write_answer(work, LINGER).await {
                     Box::pin(self.linger()).await;
                 }
@@ -440,28 +457,6 @@ fn is_last(work: &Work) -> bool {
         !request.keep_alive() && matches!(request.framing(), Framing::None | Framing::Length(0))
     })
 }
-
-/// Whether first bytes that are no request of HTTP/1 do not even try to be one: they begin as HTTP/2's preface does, or their first line
-/// has a third word that is no version of HTTP. RFC 9113 §3.4 wants such a connection to end as HTTP/2's do; to a request that is only wrong
-/// HTTP/1 has an answer.
-fn is_other(first: &[u8]) -> bool {
-    let line = first
-        .split(|byte| *byte == b'\n')
-        .next()
-        .unwrap_or_default();
-    let mut words = line.trim_ascii_end().split(|byte| *byte == b' ');
-    let third = words.nth(2);
-    first.starts_with(b"PRI *")
-        || third.is_some_and(|word| !word.is_empty() && !word.starts_with(b"HTTP/"))
-            && words.next().is_none()
-}
-
-/// Empty SETTINGS, and GOAWAY with PROTOCOL_ERROR behind no stream (RFC 9113 §6.5, §6.8).
-const NO_PREFACE: [u8; 26] = [
-    0, 0, 0, 4, 0, 0, 0, 0, 0, // SETTINGS
-    0, 0, 8, 7, 0, 0, 0, 0, 0, // GOAWAY
-    0, 0, 0, 0, 0, 0, 0, 1,
-];
 
 /// A request that comes within this after another finds everything as that one left it.
 const BRIEF: Duration = Duration::from_millis(100);

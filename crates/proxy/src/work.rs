@@ -5,7 +5,10 @@ use std::cell::RefCell;
 
 use h1::{RequestHead, ResponseHead};
 
-use crate::buffer::{Input, Output};
+use crate::{
+    answer::Turn,
+    buffer::{Input, Output},
+};
 
 /// The state of one exchange, made once and used by many.
 #[derive(Debug, Default)]
@@ -14,6 +17,8 @@ pub(crate) struct Work {
     pub(crate) response: ResponseHead,
     /// The request's head, kept while its body passes through the input.
     pub(crate) saved: Vec<u8>,
+    /// The right to answer it, until somebody does.
+    pub(crate) turn: Option<Turn>,
     /// To the visitor.
     pub(crate) answer: Output,
     /// From and to the upstream.
@@ -52,6 +57,7 @@ impl Drop for Lent {
         work.request.clear();
         work.response.clear();
         work.saved.clear();
+        work.turn = None;
         work.answer = Output::default();
         let unread = work.from_upstream.bytes().len();
         work.from_upstream.consume(unread);

@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::{Framing, Trailers, extension::Extension, trailers::Collector};
 use crate::{
     error::BodyError,
-    lines::{Bounds, Limits},
+    lines::{Caps, Limits},
 };
 
 /// What of the input is data. Call again with the input behind `consumed` while it is not empty and `end` is not set.
@@ -35,14 +35,6 @@ pub struct BodyDecoder {
     started: bool,
     /// Bytes of data so far.
     received: u64,
-}
-
-/// Those of [`Bounds`] that bodies need.
-#[derive(Clone, Copy, Debug)]
-struct Caps {
-    extension: u32,
-    extensions: u32,
-    trailers: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,10 +88,10 @@ impl BodyDecoder {
     /// For a body whose framing is known by other means than a head that was read here.
     #[must_use]
     pub fn of(framing: Framing, limits: &Limits) -> Self {
-        Self::new(framing, &Bounds::of(limits))
+        Self::new(framing, Caps::of(limits))
     }
 
-    pub(crate) fn new(framing: Framing, bounds: &Bounds) -> Self {
+    pub(crate) fn new(framing: Framing, limits: Caps) -> Self {
         let state = match framing {
             Framing::None | Framing::Length(0) => State::Done,
             Framing::Length(length) => State::Length(length),
@@ -112,15 +104,15 @@ impl BodyDecoder {
             allowed: u64::MAX,
             extension: 0,
             extensions: 0,
-            limits: Caps {
-                extension: bounds.chunk_extension,
-                extensions: bounds.chunk_extensions,
-                trailers: bounds.trailers,
-            },
+            limits,
             trailers: None,
             started: false,
             received: 0,
         }
+    }
+
+    pub(crate) fn limits(&self) -> Caps {
+        self.limits
     }
 
     /// How the body is framed.

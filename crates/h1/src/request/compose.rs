@@ -36,6 +36,7 @@ impl RequestHead {
         out: &'c mut Vec<u8>,
     ) -> Result<Composer<'c>, RequestError> {
         self.clear();
+        self.forget();
         out.clear();
         if !is_token(method) || method.len() > MOST_METHOD {
             return Err(RequestError::Method);

@@ -401,7 +401,6 @@ impl State {
         if self.spare.len() < SPARE && bytes.capacity() <= SPARE_BYTES {
             bytes.clear();
             head.clear();
-            head.shrink();
             self.spare.push(Room { bytes, head });
         }
     }

@@ -1,7 +1,5 @@
 //! One attempt: the request on one connection of one server, and what follows from how that ended.
 
-use std::time::Duration;
-
 use ::tunnel::ResetReason;
 use h1::{Framing, Request, Responder, Response};
 use route::{Compression, Report as Health, ServerIndex};
@@ -14,7 +12,7 @@ use super::{
 };
 use crate::{
     answer::{Answer, Turn},
-    exchange::{Begun, Behind, Exchange, Failed, Patience, Report, Side},
+    exchange::{Begun, Behind, Down, Exchange, Failed, Finished, Patience, Side, SoFar},
     flow::{BadBody, Flow},
     log::{EndedBy, Phase},
     tunnel::{self, TunnelEnd},
@@ -26,8 +24,8 @@ use crate::{
 /// What came of an attempt.
 pub(super) enum Done {
     Over(Next),
-    /// The connection ended before a byte of an answer, and nothing of the request is lost.
-    Unanswered(Box<Turn>, Why),
+    /// The connection ended before a byte of an answer, and nothing of the request is lost; nor is the right to answer it.
+    Unanswered(Why),
 }
 
 /// What is known of a request that got no answer.
@@ -44,7 +42,6 @@ impl Forward<'_> {
     pub(super) async fn exchange(
         &self,
         connection: &mut Connection,
-        turn: Turn,
         work: &mut Work,
         picked: &Picked,
         mut lease: Lease,
@@ -54,6 +51,7 @@ impl Forward<'_> {
             request: head,
             response,
             saved,
+            turn,
             answer,
             from_upstream,
             to_upstream,
@@ -61,7 +59,8 @@ impl Forward<'_> {
             path,
             ..
         } = work;
-        let Some(request) = head.view(saved) else {
+        let (Some(request), Some(Turn { body, responder })) = (head.view(saved), turn.take())
+        else {
             return Done::Over(Next::Abort);
         };
         let outgoing = Outgoing {
@@ -71,15 +70,14 @@ impl Forward<'_> {
             // Over HTTP/2 no connection changes its protocol.
             upgrade: self.to.websocket && wants_websocket(request) && !lease.conn.is_http2(),
         };
-        let Turn { body, responder } = turn;
         *to_upstream = Default::default();
         let sent = match outgoing.write(responder, to_upstream.buffer(), value, path) {
             Ok(sent) => sent,
             Err(responder) => {
-                let turn = Turn { body, responder };
+                *turn = Some(Turn { body, responder });
                 let text = "The path of this request cannot be rewritten as this service wants.";
                 let refusal = Refusal::new(400, text);
-                return Done::Over(self.refuse(connection, work, turn, refusal).await);
+                return Done::Over(self.refuse(connection, work, refusal).await);
             }
         };
         let keep = connection.requests < self.route.limits.requests_per_connection;
@@ -107,13 +105,14 @@ impl Forward<'_> {
                         responder.close();
                     }
                     let encoder = incoming.choose();
-                    let writer = match &encoder {
+                    let mut writer = match &encoder {
                         None => responder.forward(body, answer, out)?,
                         Some(_) => {
                             responder.respond(body, status, reason, Framing::Chunked, out)?
                         }
                     };
-                    let mut writer = incoming.write(writer, value);
+                    incoming.write(&mut writer, value);
+                    let mut writer = writer.finish();
                     Ok(match encoder {
                         // HEAD has no body, whatever the head says.
                         Some(encoder) if !writer.encoder().is_complete() => {
@@ -124,8 +123,9 @@ impl Forward<'_> {
                 }
                 Behind::Tunnel(body) => {
                     let protocol = answer.upgrade().unwrap_or_default();
-                    let writer = responder.tunnel(body, status, reason, protocol, out)?;
-                    incoming.write(writer, value);
+                    let mut writer = responder.tunnel(body, status, reason, protocol, out)?;
+                    incoming.write(&mut writer, value);
+                    writer.finish();
                     Ok(Begun::Tunnel)
                 }
             }
@@ -145,6 +145,8 @@ impl Forward<'_> {
             awaiting: Some(sent.awaiting),
             limits: &self.context.local.heads.limits,
             request: Some(Flow::new(body, sent.body)),
+            answer: Down::Awaited,
+            so_far: SoFar::default(),
             patience: Patience {
                 response: self.route.timeouts.response,
                 body: self.route.timeouts.body,
@@ -152,35 +154,46 @@ impl Forward<'_> {
             deadline: &connection.deadline,
             on_head: &mut on_head,
         };
-        let mut report = exchange.run().await;
+        let ended = exchange.run().await;
+        let (received, sent) = exchange.moved();
+        let status = exchange.so_far.status;
+        let finished = match ended {
+            Ok(()) => Ok(exchange.finish()),
+            Err(failed) => {
+                *turn = exchange.give_back();
+                Err(failed)
+            }
+        };
         response.clear();
         to_upstream.rest();
-        // Some of the request's body may be gone, so that it cannot be sent again. Without one nothing is.
-        let silent = report.end == Err(Failed::UpstreamGone { silent: true });
-        if silent
-            && report.received == 0
-            && let Some(turn) = report.turn.take()
-        {
-            let why = Why {
-                reason: lease.conn.refusal(),
-                unprocessed: lease.conn.is_unprocessed(),
-            };
-            return Done::Unanswered(Box::new(turn), why);
-        }
         let told = Told {
-            status: report.status.unwrap_or_default(),
-            sent: report.sent,
-            received: report.received,
+            status: status.unwrap_or_default(),
+            sent,
+            received,
             head_after,
             phase: Phase::Data,
             server: self.server_name(picked.server),
             ..Told::default()
         };
-        if report.end.is_ok() && !report.tunnel {
-            return Done::Over(self.settle(work, picked.server, lease, &mut report, &told));
-        }
-        let over = self.conclude(connection, work, picked.server, lease, &mut report, told);
-        Done::Over(Box::pin(over).await)
+        let server = picked.server;
+        Done::Over(match finished {
+            Ok(Some(finished)) => self.settle(work, server, lease, finished, &told),
+            Ok(None) => {
+                let over = self.tunnel(connection, work, server, lease, told);
+                Box::pin(over).await
+            }
+            // Some of the request's body may be gone, so that it cannot be sent again. Without one nothing is.
+            Err(Failed::UpstreamGone { silent: true }) if received == 0 && work.turn.is_some() => {
+                return Done::Unanswered(Why {
+                    reason: lease.conn.refusal(),
+                    unprocessed: lease.conn.is_unprocessed(),
+                });
+            }
+            Err(failed) => {
+                let over = self.conclude(connection, work, server, lease, failed, told);
+                Box::pin(over).await
+            }
+        })
     }
 
     /// An exchange that ended well: health, the server's connection, counters and log.
@@ -189,63 +202,50 @@ impl Forward<'_> {
         work: &Work,
         server: ServerIndex,
         lease: Lease,
-        report: &mut Report,
+        finished: Finished,
         told: &Told<'_>,
     ) -> Next {
         let worker = self.context.worker;
         let now = worker.clock.coarse();
-        self.report(server, report, EndedBy::Nobody, now);
-        if report.reusable {
+        let health = match told.status {
+            500.. => Health::ServerError,
+            _ => Health::Good,
+        };
+        self.upstream.report(server, health, now);
+        if finished.reusable {
             self.keep(server, lease, now);
         }
         worker.metrics.count_answer(told.status);
         self.context.note(work, told);
-        match report.next.take() {
-            Some(h1::Next::Idle(visitor)) => Next::Again(visitor),
-            Some(h1::Next::Drain(rest)) => Next::Drain(Box::new(rest)),
-            _ => Next::Close,
+        match finished.next {
+            h1::Next::Idle(visitor) => Next::Again(visitor),
+            h1::Next::Drain(rest) => Next::Drain(rest),
+            h1::Next::Close => Next::Close,
         }
     }
 
-    /// Says how the server did.
-    fn report(&self, server: ServerIndex, report: &Report, ended_by: EndedBy, now: Duration) {
-        let health = match (report.status, report.end) {
-            (Some(500..), _) => Health::ServerError,
-            (Some(_), Ok(())) => Health::Good,
-            (_, Err(_)) if ended_by == EndedBy::Upstream => Health::ServerError,
-            _ => return,
-        };
-        self.upstream.report(server, health, now);
-    }
-
-    /// The same for one that became a tunnel, which runs now, or failed; and an answer, if none was passed on and one can be.
+    /// The same for one that failed; and an answer, if none was passed on and one can be.
     async fn conclude(
         &self,
         connection: &mut Connection,
         work: &mut Work,
         server: ServerIndex,
         lease: Lease,
-        report: &mut Report,
+        failed: Failed,
         mut told: Told<'_>,
     ) -> Next {
         let worker = self.context.worker;
-        let now = worker.clock.coarse();
-        (told.ended_by, told.phase) = blame(report);
-        self.report(server, report, told.ended_by, now);
-        let reason = lease.conn.refusal();
-        let Err(failed) = report.end else {
-            return self.tunnel(connection, work, lease, told).await;
-        };
-        if report.reusable {
-            self.keep(server, lease, now);
-        } else {
-            lease.conn.abort();
+        let begun = told.status > 0;
+        (told.ended_by, told.phase) = blame(failed, begun);
+        if told.status >= 500 || told.ended_by == EndedBy::Upstream {
+            let now = worker.clock.coarse();
+            self.upstream.report(server, Health::ServerError, now);
         }
+        let reason = lease.conn.refusal();
+        lease.conn.abort();
         self.count_failure(failed);
-        let turn = report
-            .turn
-            .take()
-            .filter(|_| failed != Failed::VisitorGone && report.status.is_none());
+        let turn = work.turn.take();
+        let turn = turn.filter(|_| failed != Failed::VisitorGone && !begun);
         let Some(mut turn) = turn else {
             worker.metrics.count_answer(told.status);
             self.context.note(work, &told);
@@ -262,14 +262,19 @@ impl Forward<'_> {
         self.context.finish(connection, work, next, told).await
     }
 
+    /// The same for one that became a tunnel, which runs now.
     async fn tunnel(
         &self,
         connection: &mut Connection,
         work: &mut Work,
+        server: ServerIndex,
         mut lease: Lease,
         mut told: Told<'_>,
     ) -> Next {
-        let metrics = &self.context.worker.metrics;
+        let worker = self.context.worker;
+        let now = worker.clock.coarse();
+        self.upstream.report(server, Health::Good, now);
+        let metrics = &worker.metrics;
         metrics.proxy_upgrades_total.add_one();
         metrics.count_answer(told.status);
         let up = std::mem::take(&mut connection.input);
@@ -334,13 +339,11 @@ fn wants_websocket(request: Request<'_>) -> bool {
             .is_some_and(|protocol| protocol.eq_ignore_ascii_case(b"websocket"))
 }
 
-fn blame(report: &Report) -> (EndedBy, Phase) {
-    let Err(failed) = report.end else {
-        return (EndedBy::Nobody, Phase::Data);
-    };
-    let phase = match report.status {
-        Some(_) => Phase::Data,
-        None => Phase::Answer,
+/// `begun`: the answer's head was passed on.
+fn blame(failed: Failed, begun: bool) -> (EndedBy, Phase) {
+    let phase = match begun {
+        true => Phase::Data,
+        false => Phase::Answer,
     };
     match failed {
         Failed::VisitorGone | Failed::VisitorSlow => (EndedBy::Visitor, phase),

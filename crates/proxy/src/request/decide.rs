@@ -20,7 +20,7 @@ use crate::{
 pub(super) async fn decide<'a>(
     context: &mut Context<'a>,
     request: Request<'_>,
-    turn: &mut Turn,
+    turn: &mut Option<Turn>,
     scratch: &mut Scratch,
 ) -> Result<(&'a Route, By), Refusal<'static>> {
     let routes = &context.local.site.routes;
@@ -67,7 +67,8 @@ pub(super) async fn decide<'a>(
         return Err(Refusal::new(405, text));
     }
     if let Some(limit) = route.limits.body_bytes
-        && turn.body.set_limit(limit).is_err()
+        && let Some(Turn { body, .. }) = turn
+        && body.set_limit(limit).is_err()
     {
         let text = "The body is larger than this service accepts.";
         return Err(Refusal::new(413, text));

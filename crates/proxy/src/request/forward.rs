@@ -12,7 +12,6 @@ use super::{
     relayed::{self, Relayed},
 };
 use crate::{
-    answer::Turn,
     log::Phase,
     upstream::{Admitted, Lease, NoConnection, Picked, Queued, Upstream},
     visitor::Connection,
@@ -36,12 +35,7 @@ enum Last {
 }
 
 impl Forward<'_> {
-    pub(super) async fn run(
-        &self,
-        connection: &mut Connection,
-        mut turn: Turn,
-        work: &mut Work,
-    ) -> Next {
+    pub(super) async fn run(&self, connection: &mut Connection, work: &mut Work) -> Next {
         let worker = self.context.worker;
         let admitted = match self.upstream.try_enter(worker.clock.coarse()) {
             Ok(admitted) => Some(admitted),
@@ -55,14 +49,14 @@ impl Forward<'_> {
                 true => Refusal::too_late(Phase::Queue, ""),
                 false => Refusal::unavailable(text),
             };
-            return self.refuse(connection, work, turn, refusal).await;
+            return self.refuse(connection, work, refusal).await;
         };
         let _inside = match self.relayed.as_ref().map(Relayed::enter) {
             None => None,
             Some(Ok(inside)) => Some(inside),
             Some(Err(refusal)) => {
                 worker.metrics.proxy_unavailable_total.add_one();
-                return self.refuse(connection, work, turn, refusal).await;
+                return self.refuse(connection, work, refusal).await;
             }
         };
         let mut tried = Tried::default();
@@ -80,7 +74,7 @@ impl Forward<'_> {
                         Refusal::unavailable("No server of this service is available now.")
                     }
                 };
-                return self.refuse(connection, work, turn, refusal).await;
+                return self.refuse(connection, work, refusal).await;
             };
             let server = picked.server;
             let now = worker.clock.coarse();
@@ -99,7 +93,7 @@ impl Forward<'_> {
                         continue;
                     }
                     let refusal = self.no_connection(server, &error);
-                    return self.refuse(connection, work, turn, refusal).await;
+                    return self.refuse(connection, work, refusal).await;
                 }
             };
             let reused = lease.requests > 0;
@@ -107,12 +101,9 @@ impl Forward<'_> {
             if reused {
                 worker.metrics.proxy_upstream_reused_total.add_one();
             }
-            let why = match self.exchange(connection, turn, work, &picked, lease).await {
+            let why = match self.exchange(connection, work, &picked, lease).await {
                 Done::Over(next) => return next,
-                Done::Unanswered(back, why) => {
-                    turn = *back;
-                    why
-                }
+                Done::Unanswered(why) => why,
             };
             let now = worker.clock.coarse();
             picked.finish(now, Outcome::Failed);
@@ -137,7 +128,7 @@ impl Forward<'_> {
                 continue;
             }
             let refusal = self.unanswered(server, why);
-            return self.refuse(connection, work, turn, refusal).await;
+            return self.refuse(connection, work, refusal).await;
         }
     }
 
@@ -165,7 +156,10 @@ impl Forward<'_> {
             key,
             sticky,
             tried,
-            random: random(),
+            random: match self.upstream.has_choice() {
+                true => random(),
+                false => 0,
+            },
         })
     }
 
@@ -324,10 +318,9 @@ impl Forward<'_> {
         &self,
         connection: &mut Connection,
         work: &mut Work,
-        turn: Turn,
         refusal: Refusal<'_>,
     ) -> Next {
-        self.context.refuse(connection, work, turn, refusal).await
+        self.context.refuse(connection, work, refusal).await
     }
 
     /// The connection ended before an answer.

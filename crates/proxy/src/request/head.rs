@@ -219,7 +219,7 @@ impl Incoming<'_> {
     }
 
     /// Appends the fields; the status line was written.
-    pub(super) fn write<N>(self, mut writer: HeadWriter<'_, N>, value: &mut Vec<u8>) -> N {
+    pub(super) fn write<N>(&self, writer: &mut HeadWriter<'_, N>, value: &mut Vec<u8>) {
         let Forward { context, route, .. } = *self.forward;
         let (answer, edits) = (self.answer, &route.response_headers);
         let wishes = context.service().map(|rules| &rules.response);
@@ -232,7 +232,7 @@ impl Incoming<'_> {
                 || (self.revalidated && field.name.eq_ignore_ascii_case(b"etag"));
             !dropped
         });
-        self.write_compression(&mut writer, value);
+        self.write_compression(writer, value);
         if edited || wishes.is_some() {
             let fields = FieldView(self.request.fields());
             let values = context.values(&self.request, &fields);
@@ -241,7 +241,7 @@ impl Incoming<'_> {
             for edit in wishes.chain(edits.writes()) {
                 value.clear();
                 edit.value.write(&values, value);
-                add(&mut writer, edit.name.as_bytes(), value);
+                add(writer, edit.name.as_bytes(), value);
             }
         }
         if context.local.site.via && !edits.removes(b"via") {
@@ -250,16 +250,15 @@ impl Incoming<'_> {
                 Version::Http11 => b"1.1 gt",
                 Version::Http10 => b"1.0 gt",
             };
-            add(&mut writer, b"Via", received);
+            add(writer, b"Via", received);
         }
         // What a server says of itself is not overruled.
         if context.about.http3.is_some() && answer.fields().values(b"alt-svc").next().is_none() {
-            context.add_alt_svc(&mut writer, value);
+            context.add_alt_svc(writer, value);
         }
         if !self.picked.sticky {
-            write_cookie(&mut writer, self.picked, value);
+            write_cookie(writer, self.picked, value);
         }
-        writer.finish()
     }
 
     /// The visitor asks by the tag that an answer had when it was compressed; a 304 must name the same (RFC 9111 §4.3.4).

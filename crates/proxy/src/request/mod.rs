@@ -41,7 +41,7 @@ pub(crate) enum Next {
     /// It goes on.
     Again(h1::Visitor),
     /// It goes on once the rest of the body that nobody wanted is read.
-    Drain(Box<h1::Drain>),
+    Drain(h1::Drain),
     /// It ends behind the answer.
     Close,
     /// The answer is not whole: reset.
@@ -201,6 +201,7 @@ pub(crate) async fn serve(
     let Work {
         request: head,
         saved,
+        turn,
         scratch,
         value,
         ..
@@ -209,7 +210,7 @@ pub(crate) async fn serve(
         return Next::Abort;
     };
     let (body, responder) = visitor.begin(request);
-    let mut turn = Turn { body, responder };
+    *turn = Some(Turn { body, responder });
     // The first of a connection is perhaps its last.
     let again = connection.requests > 1;
     let introduction = again.then(|| introduction.fields(&local, about, value));
@@ -234,15 +235,15 @@ pub(crate) async fn serve(
         introduction,
         service: &service,
     };
-    let decided = decide::decide(&mut context, request, &mut turn, scratch).await;
+    let decided = decide::decide(&mut context, request, turn, scratch).await;
     if let Some(route) = context.route {
         connection.keep_alive = route.timeouts.keep_alive;
         // From here on: the head has a time of its own.
         connection.deadline.bound(route.timeouts.total);
     }
     match decided {
-        Ok((route, by)) => act(&context, route, by, connection, turn, work).await,
-        Err(refusal) => context.refuse(connection, work, turn, refusal).await,
+        Ok((route, by)) => act(&context, route, by, connection, work).await,
+        Err(refusal) => context.refuse(connection, work, refusal).await,
     }
 }
 
@@ -251,12 +252,11 @@ async fn act(
     route: &Route,
     by: By,
     connection: &mut Connection,
-    turn: Turn,
     work: &mut Work,
 ) -> Next {
     let Context { local, .. } = *context;
     let (to, upstream, relayed) = match (by, &route.action) {
-        (By::Page(page), _) => return context.page(connection, work, turn, &page).await,
+        (By::Page(page), _) => return context.page(connection, work, &page).await,
         (By::Service(relayed), _) => match &local.relay {
             Some(upstream) => (&local.site.relay.to, upstream, Some(relayed)),
             None => return Next::Abort,
@@ -265,22 +265,22 @@ async fn act(
             Some(upstream) => (to, upstream, None),
             None => {
                 let refusal = Refusal::new(502, "The upstream of this route does not exist.");
-                return context.refuse(connection, work, turn, refusal).await;
+                return context.refuse(connection, work, refusal).await;
             }
         },
         (By::Action, Action::Respond(respond)) => {
-            return context.respond(connection, work, turn, respond).await;
+            return context.respond(connection, work, respond).await;
         }
         (By::Action, Action::Redirect(redirect)) => {
-            return context.redirect(connection, work, turn, redirect).await;
+            return context.redirect(connection, work, redirect).await;
         }
         (By::Action, Action::Files(files)) => {
-            let serving = crate::files::serve(context, connection, work, turn, files);
+            let serving = crate::files::serve(context, connection, work, files);
             return Box::pin(serving).await;
         }
         (By::Action, Action::Service(_)) => {
             let refusal = relayed::away();
-            return context.refuse(connection, work, turn, refusal).await;
+            return context.refuse(connection, work, refusal).await;
         }
     };
     let forward = forward::Forward {
@@ -290,7 +290,7 @@ async fn act(
         upstream,
         relayed,
     };
-    forward.run(connection, turn, work).await
+    forward.run(connection, work).await
 }
 
 /// For answers before a route is known.

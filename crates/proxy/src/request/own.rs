@@ -99,7 +99,6 @@ impl Context<'_> {
         &self,
         connection: &mut Connection,
         work: &mut Work,
-        turn: Turn,
         refusal: Refusal<'_>,
     ) -> Next {
         let told = Told {
@@ -108,6 +107,9 @@ impl Context<'_> {
             phase: refusal.phase,
             server: refusal.server,
             ..Told::default()
+        };
+        let Some(turn) = work.turn.take() else {
+            return Next::Abort;
         };
         let next = self.write_refusal(work, turn, &refusal);
         self.finish(connection, work, next, told).await
@@ -158,7 +160,6 @@ impl Context<'_> {
         &self,
         connection: &mut Connection,
         work: &mut Work,
-        turn: Turn,
         respond: &Respond,
     ) -> Next {
         let own = Own {
@@ -167,7 +168,7 @@ impl Context<'_> {
             body: &respond.body,
             location: None,
         };
-        self.answer(connection, work, turn, own).await
+        self.answer(connection, work, own).await
     }
 
     /// Answers with a redirect.
@@ -175,7 +176,6 @@ impl Context<'_> {
         &self,
         connection: &mut Connection,
         work: &mut Work,
-        turn: Turn,
         redirect: &Redirect,
     ) -> Next {
         let mut location = Vec::new();
@@ -192,7 +192,7 @@ impl Context<'_> {
             body: b"",
             location: Some(&location),
         };
-        self.answer(connection, work, turn, own).await
+        self.answer(connection, work, own).await
     }
 
     /// Answers with a page of the server itself.
@@ -200,7 +200,6 @@ impl Context<'_> {
         &self,
         connection: &mut Connection,
         work: &mut Work,
-        turn: Turn,
         page: &Page,
     ) -> Next {
         let own = Own {
@@ -209,16 +208,13 @@ impl Context<'_> {
             body: &page.body,
             location: None,
         };
-        self.answer(connection, work, turn, own).await
+        self.answer(connection, work, own).await
     }
 
-    async fn answer(
-        &self,
-        connection: &mut Connection,
-        work: &mut Work,
-        mut turn: Turn,
-        own: Own<'_>,
-    ) -> Next {
+    async fn answer(&self, connection: &mut Connection, work: &mut Work, own: Own<'_>) -> Next {
+        let Some(mut turn) = work.turn.take() else {
+            return Next::Abort;
+        };
         turn.goes_on_if(!self.worker.is_draining());
         let next = {
             let Some(request) = work.request.view(&work.saved) else {
@@ -269,7 +265,7 @@ impl Context<'_> {
         self.note(work, &told);
         match next {
             Ok(h1::Next::Idle(visitor)) if written => Next::Again(visitor),
-            Ok(h1::Next::Drain(rest)) if written => Next::Drain(Box::new(rest)),
+            Ok(h1::Next::Drain(rest)) if written => Next::Drain(rest),
             Ok(_) if written => Next::Close,
             _ => Next::Abort,
         }

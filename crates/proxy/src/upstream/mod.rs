@@ -172,6 +172,11 @@ impl Upstream {
         &self.spec().servers[usize::from(server.0)]
     }
 
+    /// Whether there is more than one server to pick from.
+    pub(crate) fn has_choice(&self) -> bool {
+        self.servers.len() > 1
+    }
+
     /// A place among the requests under way, if there is one now.
     pub(crate) fn try_enter(
         self: &Rc<Self>,
