@@ -218,8 +218,13 @@ impl Pacer {
             }
         }
         self.advance(now, new_round && !stamp.app_limited);
-        let product = self.product();
-        if new_round && self.share.end_round(now, product) && matches!(self.phase, Phase::Startup) {
+        // What an application shows that says little is not what the path holds: then nothing of the queue is ours. Startup was left for a
+        // few packets lost in a queue of others, and from their rate up it took minutes to find the path's.
+        let holds = match stamp.app_limited {
+            true => u64::MAX,
+            false => self.product(),
+        };
+        if new_round && self.share.end_round(now, holds) && matches!(self.phase, Phase::Startup) {
             self.phase = Phase::Drain;
         }
     }

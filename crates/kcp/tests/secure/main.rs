@@ -31,6 +31,7 @@ fn every_byte_arrives_and_then_the_end() {
             repeat_percent: random.pick(&[0, 5]),
             damage_percent: random.pick(&[0, 5]),
             hostile_percent: random.pick(&[0, 30]),
+            rate: 0,
         };
         let options = std::array::from_fn(|_| Options {
             fec: random.pick(&[FecPolicy::Off, FecPolicy::Auto, FecPolicy::On]),
@@ -119,6 +120,53 @@ fn a_session_follows_its_client_to_another_address() {
             "seed {seed}"
         );
         assert_eq!(session(&world, SERVER).remote(), addr(1003), "seed {seed}");
+    }
+}
+
+/// Bytes that each end reads in `time`.
+fn reads(world: &mut World, time: Duration) -> [u64; 2] {
+    let before = world.apps.map(|app| app.read);
+    world.run(time, |_| false);
+    [0, 1].map(|i| world.apps[i].read - before[i])
+}
+
+/// Acknowledgements that are held back beside somebody else's bulk must not look like a queue: a limit was made of the few packets that were out then.
+#[test]
+fn who_has_said_little_beside_a_transfer_is_fast_soon_after() {
+    for seed in seeds(1) {
+        for loss_percent in [0, 1, 5, 10] {
+            let network = Network {
+                delay_ms: 50,
+                rate: 2500,
+                loss_percent,
+                ..Network::default()
+            };
+            let bulk = App {
+                bytes: u64::MAX >> 1,
+                ..App::default()
+            };
+            let little = App {
+                trickle: 60,
+                ..bulk
+            };
+            let mut world = World::new(seed, network, Default::default(), [bulk, little]);
+            let second = Duration::from_secs(1);
+            world.run(second * 12, |_| false);
+            world.apps[CLIENT].bytes = world.apps[CLIENT].written;
+            world.run(second * 7 / 10, |_| false);
+            world.apps[SERVER] = App {
+                trickle: 0,
+                next_write: None,
+                ..world.apps[SERVER]
+            };
+            world.run(second, |_| false);
+            let read = reads(&mut world, second * 4)[CLIENT];
+            let carried = 4 * 2_500_000 * (100 - loss_percent) / 100;
+            assert!(
+                read >= carried * 6 / 10,
+                "{loss_percent} % lost: {read} of {carried}"
+            );
+        }
     }
 }
 

@@ -25,10 +25,13 @@ pub(crate) struct Network {
     pub(crate) damage_percent: u64,
     /// Datagrams of others per datagram: replays from other addresses, bits flipped, rubbish with the right id.
     pub(crate) hostile_percent: u64,
+    /// Bytes per millisecond in each direction, with a queue of 100 ms; 0 for any number.
+    pub(crate) rate: u64,
 }
 
 pub(crate) const SERVER: usize = 1;
 pub(crate) const CLIENT: usize = 0;
+const QUEUE: Duration = Duration::from_millis(100);
 
 /// What one application does: writes a pattern, ends it, checks what it reads.
 #[derive(Clone, Copy, Debug, Default)]
@@ -64,6 +67,8 @@ pub(crate) struct World {
     flying: BinaryHeap<Reverse<Flying>>,
     seen: Vec<Vec<u8>>,
     count: u64,
+    /// When the bottleneck towards each end has sent what it has.
+    free_at: [Time; 2],
 }
 
 pub(crate) fn addr(port: u16) -> SocketAddr {
@@ -95,6 +100,7 @@ impl World {
             flying: BinaryHeap::new(),
             seen: Vec::new(),
             count: 0,
+            free_at: [now; 2],
             numbers: [HashSet::new(), HashSet::new()],
             random,
         }
@@ -291,14 +297,30 @@ impl World {
     fn fly(&mut self, to: usize, from: SocketAddr, datagram: Vec<u8>) {
         let delay =
             self.network.delay_ms * 1000 + self.random.below(1 + self.network.jitter_ms * 1000);
+        let Some(sent) = self.queue(to, datagram.len() as u64) else {
+            return;
+        };
         self.count += 1;
         self.flying.push(Reverse((
-            self.now + Duration::from_micros(delay),
+            sent + Duration::from_micros(delay),
             self.count,
             to,
             from,
             datagram,
         )));
+    }
+
+    /// When a datagram has passed the bottleneck; `None` when its queue is full.
+    fn queue(&mut self, to: usize, bytes: u64) -> Option<Time> {
+        if self.network.rate == 0 {
+            return Some(self.now);
+        }
+        let free_at = self.free_at[to].max(self.now);
+        if free_at.since(self.now) > QUEUE {
+            return None;
+        }
+        self.free_at[to] = free_at + Duration::from_micros(bytes * 1000 / self.network.rate);
+        Some(self.free_at[to])
     }
 
     /// Somebody on the path who cannot stop datagrams: what was seen comes again from elsewhere, changed or not.
