@@ -61,8 +61,10 @@ fn a_stream_that_reaches_no_server_is_in_the_access_log() {
     let dead = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
     let dead = dead.expect("an address");
     let gt = start("protocol: tcp, to: one", dead, "combined");
-    let mut visitor = http::connect(address(&gt)).expect("connected");
-    let _ = visitor.read(&mut [0]);
+    // The reset may come before this end has looked whether it is connected.
+    if let Ok(mut visitor) = http::connect(address(&gt)) {
+        let _ = visitor.read(&mut [0]);
+    }
     let line = line(&gt);
     assert!(line.contains("\"TCP 127.0.0.1:"), "{line}");
     assert!(line.ends_with(" end=SC"), "{line}");
