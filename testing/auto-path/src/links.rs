@@ -194,15 +194,11 @@ pub(crate) fn write(
     // Writing to a String does not fail.
     let _ = writeln!(
         text,
-        "# What links carry of what a path carries\n\n{}, {}, gt {}; TCP of this system: {}.\n\n    make bench-links\n\n\
+        "# What links carry of what a path carries\n\n{}.\n\n    make bench-links\n\n\
          Real `gt server` and `gt client` in two network namespaces, `netem` between them (seed {}, queues of 100 ms), {parallel} paths at a time; one link each. Mbit/s in {} s \
          after {} that do not count, counted where they arrive; medians of {} rounds, least and most in brackets. `tcp` is a connection of the kernel without gt, `session` a \
          bare session of crate kcp with a link's options. A link's share is of `tcp` for tls and wss, of `session` for kcp.\n",
-        bench::machine::date(),
-        bench::machine::machine(),
-        env!("CARGO_PKG_VERSION"),
-        std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control")
-            .map_or_else(|_| "unknown".to_owned(), |name| name.trim().to_owned()),
+        crate::table::where_and_when(),
         settings.seed,
         settings.time.as_secs(),
         WARM.as_secs(),

@@ -8,6 +8,18 @@ use crate::{
     lab::Measured,
 };
 
+/// The day, the machine, gt's version and the system's congestion control.
+pub(crate) fn where_and_when() -> String {
+    let tcp = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control");
+    format!(
+        "{}, {}, gt {}; TCP of this system: {}",
+        bench::machine::date(),
+        bench::machine::machine(),
+        env!("CARGO_PKG_VERSION"),
+        tcp.as_ref().map_or("unknown", |name| name.trim()),
+    )
+}
+
 /// The whole text.
 pub(crate) fn write(
     cases: &[Case],
@@ -19,12 +31,8 @@ pub(crate) fn write(
     // Writing to a String does not fail.
     let _ = writeln!(
         text,
-        "# Which way the client chooses\n\n{}, {}, gt {}; TCP of this system: {}, QUIC: CUBIC.\n\n    make bench-auto\n",
-        bench::machine::date(),
-        bench::machine::machine(),
-        env!("CARGO_PKG_VERSION"),
-        std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control")
-            .map_or_else(|_| "unknown".to_owned(), |name| name.trim().to_owned()),
+        "# Which way the client chooses\n\n{}, QUIC: CUBIC.\n\n    make bench-auto\n",
+        where_and_when(),
     );
     let _ = writeln!(
         text,
