@@ -94,8 +94,7 @@ pub(crate) async fn by_requests(
     let session = service.as_ref().map(|service| &service.session);
     let elsewhere = session
         .filter(|session| visit.stream.can_move() && worker.link(session.key).is_none())
-        .and_then(|session| session.worker_with_link(worker.index + 1))
-        .filter(|other| *other != worker.index)
+        .and_then(|session| session.next_with_link(worker.index))
         .and_then(|other| worker.server.handle(other));
     let Some(handle) = elsewhere else {
         return serve_requests(&worker.server, visit, listener).await;
@@ -172,40 +171,52 @@ async fn begin(worker: &Rc<Worker>, visit: Visit, service: Arc<Service>) -> Opti
         visit.refuse(&OVERLOADED).await;
         return None;
     };
-    let patience = Instant::now() + AWAY_PATIENCE;
-    begin_here(worker, visit, service, place, patience, MOVES).await
+    let search = Search {
+        until: Instant::now() + AWAY_PATIENCE,
+        seen: service.session.changes(),
+        moves: worker.server.worker_count(),
+    };
+    begin_here(worker, visit, service, place, search).await
+}
+
+/// A visit's way over the workers, to one that has a link.
+struct Search {
+    /// The end of the visitor's patience.
+    until: Instant,
+    /// Changes of the session when this round began.
+    seen: u64,
+    /// How often the visit may still move in this round: once around the ring.
+    moves: usize,
 }
 
 /// Opens the stream on this worker, or sends the visit to another. What the counts say of links may be ahead of them, when a link is on
-/// its way to its worker, or behind, when it is dead and its worker does not know yet: so it is looked at again whenever something
-/// changes, until `patience` is over.
+/// its way to its worker, or behind, when it is dead and its worker does not know yet: so a round over all of them is made whenever
+/// something changes.
 async fn begin_here(
     worker: &Rc<Worker>,
     visit: Visit,
     service: Arc<Service>,
     place: StreamPlace,
-    patience: Instant,
-    moves: u8,
+    mut search: Search,
 ) -> Option<Carried> {
     let session = &service.session;
     let handle = loop {
-        // Before the look, so that no change is missed between the two.
-        let changed = session.changed.notified();
         if let Some(link) = worker.link(session.key) {
             return open(worker, &link, visit, &service, place).await;
         }
         let elsewhere = session
-            .worker_with_link(worker.index + 1)
-            .filter(|other| *other != worker.index && moves > 0)
+            .next_with_link(worker.index)
+            .filter(|_| search.moves > 0)
             .and_then(|other| worker.server.handle(other));
         if let Some(handle) = elsewhere {
+            search.moves -= 1;
             break handle;
         }
-        let over = session.ended.load(Relaxed)
-            || tokio::time::timeout_at(patience.into(), changed)
-                .await
-                .is_err();
-        if over {
+        let change = session.changed_since(search.seen);
+        let changed = tokio::time::timeout_at(search.until.into(), change).await;
+        search.seen = session.changes();
+        search.moves = worker.server.worker_count();
+        if changed.is_err() || session.ended.load(Relaxed) {
             worker.server.metrics.client_away_total.add_one();
             visit.refuse(&AWAY).await;
             return None;
@@ -226,7 +237,7 @@ async fn begin_here(
             head,
             about,
         };
-        let begun = begin_here(&worker, visit, service, place, patience, moves - 1);
+        let begun = begin_here(&worker, visit, service, place, search);
         if let Some(carried) = Box::pin(begun).await {
             carried.run(&worker).await;
         }
@@ -360,8 +371,6 @@ fn note(worker: &Worker, outcome: &Outcome) {
 
 /// How long a visitor waits for a client that has just lost its links.
 const AWAY_PATIENCE: Duration = Duration::from_secs(3);
-/// A visit follows the links at most so often, if they move while it does.
-const MOVES: u8 = 3;
 
 const DENIED: Answer<'static> = Answer {
     status: 403,

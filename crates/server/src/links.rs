@@ -310,7 +310,7 @@ async fn run(
         let (handler, link) = (Rc::clone(&handler), link.clone());
         Rc::new(move |worker: &Worker| handler.depart(worker, &link))
     });
-    session.changed.notify_waiters();
+    session.change();
     server.metrics.links_total.add_one();
     tracing::info!(id = session.account.id, link = grant.link_number, transport = %client.transport,
         software = %client.software, links = session.link_count(), "a client's link is up");
@@ -350,10 +350,14 @@ async fn leave(server: &Shared, session: &Arc<Session>) {
     } else {
         GRACE
     };
+    let seen = session.changes();
+    if session.link_count() > 0 {
+        return;
+    }
     tokio::select! {
         () = tokio::time::sleep(grace) => {}
         () = server.stopping.wait() => {}
-        () = session.changed.notified() => {}
+        () = session.changed_since(seen) => {}
     }
     if session.link_count() == 0
         && !session.ended.load(Relaxed)

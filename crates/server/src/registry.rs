@@ -135,10 +135,11 @@ impl Registry {
     /// yet is waited for.
     pub(crate) async fn find(&self, kind: Kind, host: &str, prefix: Option<&str>) -> Found {
         loop {
-            // Made before the look: every change after it is noticed.
+            // Made before the look: every change after it is noticed. So is who is awaited: whoever is not any more is in the table.
             let changed = self.changed.notified();
+            let left = self.arrivals.left();
             let found = self.table.load().find(kind, host, prefix);
-            match (found, self.arrivals.left()) {
+            match (found, left) {
                 (Found::Away | Found::Nothing, Some(left)) if !left.is_zero() => {
                     let _ = tokio::time::timeout(left, changed).await;
                 }
@@ -322,9 +323,11 @@ impl Registry {
             let all = results.iter().all(|result| result.result.is_ok());
             held.granted = all.then(|| (wanted, results.clone()));
         }
-        // Before the table is there: who is told of the table finds that nothing else is to be waited for.
-        self.arrivals.has_come(&session.account.id);
         self.publish(&inner);
+        // Behind the table: a name must not be neither there nor awaited. Who waits for another name may have waited for this client alone.
+        if self.arrivals.has_come(&session.account.id) {
+            self.changed.notify_waiters();
+        }
         results
     }
 
@@ -363,7 +366,7 @@ impl Registry {
 impl Inner {
     fn end(&mut self, session: &Arc<Session>, registry: &Registry) {
         session.ended.store(true, Relaxed);
-        session.changed.notify_waiters();
+        session.change();
         self.withdraw(session);
         self.sessions.remove(&session.id);
         let id = &session.account.id;
@@ -418,3 +421,6 @@ impl Inner {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,7 +5,10 @@ use std::{
     net::IpAddr,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
-        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed},
+        atomic::{
+            AtomicBool, AtomicU32, AtomicU64,
+            Ordering::{Relaxed, SeqCst},
+        },
     },
 };
 
@@ -115,8 +118,10 @@ pub(crate) struct Session {
     pub(crate) links_ended: AtomicU32,
     /// Links that are let in and whose handshake is not done: they count against the limit, and keep the session.
     arriving_links: AtomicU32,
-    /// A link came, or the session ended.
-    pub(crate) changed: Notify,
+    /// How often a link has come up, or the session has ended.
+    changes: AtomicU64,
+    /// One more of them.
+    changed: Notify,
     pub(crate) ended: AtomicBool,
     /// The client has said that it stops: what it holds is free once its last link is gone.
     pub(crate) said_goodbye: AtomicBool,
@@ -169,11 +174,32 @@ impl Session {
             link_numbers: AtomicU32::new(0),
             links_ended: AtomicU32::new(0),
             arriving_links: AtomicU32::new(0),
+            changes: AtomicU64::new(0),
             changed: Notify::new(),
             ended: AtomicBool::new(false),
             said_goodbye: AtomicBool::new(false),
             arriving: Mutex::default(),
             monitors: Mutex::default(),
+        }
+    }
+
+    /// A link has come up and is at its worker, or the session has ended.
+    pub(crate) fn change(&self) {
+        self.changes.fetch_add(1, SeqCst);
+        self.changed.notify_waiters();
+    }
+
+    /// To be taken before a look for a link, for [`Session::changed_since`].
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes.load(SeqCst)
+    }
+
+    /// Waits for the next change; at once where there was one since `seen`, on whichever thread the look was.
+    pub(crate) async fn changed_since(&self, seen: u64) {
+        // Made before the count is read, so that no change is missed between the two.
+        let changed = self.changed.notified();
+        if self.changes() == seen {
+            changed.await;
         }
     }
 
@@ -201,12 +227,18 @@ impl Session {
         self.links[worker].load(Relaxed) > 0
     }
 
-    /// A worker that holds a link; the search begins at `from`, so that work spreads.
-    pub(crate) fn worker_with_link(&self, from: usize) -> Option<usize> {
+    /// The workers that hold a link, in the order of the ring that begins at `from`, so that work spreads.
+    pub(crate) fn workers_with_links(&self, from: usize) -> impl Iterator<Item = usize> {
         let n = self.links.len();
         (0..n)
-            .map(|step| (from + step) % n)
-            .find(|worker| self.has_link_on(*worker))
+            .map(move |step| (from + step) % n)
+            .filter(|worker| self.has_link_on(*worker))
+    }
+
+    /// The first of them after `here`, which is left out.
+    pub(crate) fn next_with_link(&self, here: usize) -> Option<usize> {
+        self.workers_with_links(here + 1)
+            .find(|other| *other != here)
     }
 
     /// The worker that should get the next link: the one with the fewest, `here` if it is among them. The link is counted at once.

@@ -19,7 +19,7 @@ use sniff::host::Authority;
 use tokio::sync::oneshot;
 use tunnel::{ResetReason, ServerName, StreamHeader, StreamProtocol};
 
-use super::{AWAY, AWAY_PATIENCE, MOVES, unreachable};
+use super::{AWAY, AWAY_PATIENCE, unreachable};
 use crate::{
     routing::{self, Kind, names},
     server::Shared,
@@ -165,7 +165,7 @@ impl RelayService for Service {
     }
 }
 
-/// A stream on this thread's link, or on another's. What the counts say of links may be ahead of them or behind, so it is looked at again
+/// A stream on this thread's link, or on another's. What the counts say of links may be ahead of them or behind, so all are looked at again
 /// whenever something changes, as for visitors in stream mode.
 async fn open(
     worker: &Rc<Worker>,
@@ -174,28 +174,19 @@ async fn open(
 ) -> Result<RelayStream, NoStream> {
     let session = &service.session;
     let until = Instant::now() + AWAY_PATIENCE;
-    let mut tries = MOVES;
     loop {
-        // Before the look, so that no change is missed between the two.
-        let changed = session.changed.notified();
+        let seen = session.changes();
         if let Some(link) = worker.link(session.key) {
             return open_on(&link, service, visit);
         }
-        let elsewhere = session
-            .worker_with_link(worker.index + 1)
-            .filter(|other| *other != worker.index && tries > 0);
-        if let Some(other) = elsewhere {
-            tries -= 1;
+        for other in session.workers_with_links(worker.index + 1) {
             match open_at(worker, other, service, visit).await {
-                Err(NoStream::Away) => continue,
+                Err(NoStream::Away) => {}
                 opened => return opened,
             }
         }
-        let over = session.ended.load(Relaxed)
-            || tokio::time::timeout_at(until.into(), changed)
-                .await
-                .is_err();
-        if over {
+        let changed = tokio::time::timeout_at(until.into(), session.changed_since(seen)).await;
+        if changed.is_err() || session.ended.load(Relaxed) {
             return Err(NoStream::Away);
         }
     }

@@ -2,21 +2,25 @@
 
 use std::{
     io::{ErrorKind, Read, Write},
-    net::TcpStream,
+    net::{TcpListener, TcpStream},
     num::NonZeroUsize,
+    rc::Rc,
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use tunnel::{HostPrefix, ServiceDecl, ServiceId, ServiceKind, SessionId};
+use link::{Handler, Link, LinkOptions, Side, Stream};
+use tokio::io::AsyncWriteExt;
+use tunnel::{HostPrefix, HttpMode, ServiceDecl, ServiceId, ServiceKind, SessionId};
 
 use crate::{
     server::Server,
     session::{Account, Session},
+    worker::Worker,
 };
 
 /// A server with two workers and a client with the prefix `web`, whose link is counted on worker 0 and is not there.
-fn scene() -> (Server, Arc<Session>) {
+fn scene(http: Option<HttpMode>) -> (Server, Arc<Session>) {
     let config = config::Server {
         listeners: config::Listeners {
             plain: "127.0.0.1:0".parse().ok(),
@@ -38,6 +42,7 @@ fn scene() -> (Server, Arc<Session>) {
     session.arrival_ended();
     let declared = ServiceDecl {
         host_prefix: HostPrefix::new("web").ok(),
+        http,
         ..ServiceDecl::new(ServiceId(1), ServiceKind::Http)
     };
     let results = registry.declare(&session, &[declared]);
@@ -77,7 +82,7 @@ fn answer(visitor: &mut TcpStream, patience: Duration) -> Option<String> {
 
 #[test]
 fn a_visitor_who_arrives_at_a_worker_just_after_its_link_died_waits_for_another() {
-    let (server, session) = scene();
+    let (server, session) = scene(None);
     // Visitors of worker 1 are sent to worker 0, which is busy until the link's death is written down.
     let blocked = Duration::from_millis(500);
     let busy = server.shared.handle(0).expect("worker 0");
@@ -100,7 +105,7 @@ fn a_visitor_who_arrives_at_a_worker_just_after_its_link_died_waits_for_another(
 
 #[test]
 fn a_visitor_of_a_link_that_is_counted_and_never_comes_is_answered_after_the_time_for_it() {
-    let (server, _session) = scene();
+    let (server, _session) = scene(None);
     let began = Instant::now();
     for visitor in &mut visitors(&server) {
         let answer = answer(visitor, Duration::from_secs(6)).expect("an answer");
@@ -111,4 +116,76 @@ fn a_visitor_of_a_link_that_is_counted_and_never_comes_is_answered_after_the_tim
         took >= Duration::from_millis(2900) && took < Duration::from_secs(5),
         "{took:?}"
     );
+}
+
+/// Answers every stream.
+struct Answering;
+
+impl Handler for Answering {
+    fn opened(&self, _: &Link, _: Vec<u8>, mut stream: Stream) {
+        tokio::task::spawn_local(async move {
+            let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+            let _ = stream.write_all(answer).await;
+            // It stays open until the other end has read and closed it.
+            let _ = tokio::io::copy(&mut stream, &mut tokio::io::sink()).await;
+        });
+    }
+
+    fn control(&self, _: &Link, _: &[u8]) {}
+}
+
+/// One end of a link, on a worker; `add` is told when it is there.
+fn run_link(
+    server: &Server,
+    on: usize,
+    side: Side,
+    socket: TcpStream,
+    add: impl FnOnce(&Worker, Link) + Send + 'static,
+) {
+    socket.set_nonblocking(true).expect("settable");
+    let handle = server.shared.handle(on).expect("a worker");
+    let _ = handle.spawn(move || async move {
+        let stream = tokio::net::TcpStream::from_std(socket).expect("a socket");
+        let options = LinkOptions {
+            side,
+            config: mux::Config::default(),
+            sweep_every: Duration::from_secs(10),
+            fec: None,
+        };
+        let transport = net::Stream::from(stream).into();
+        let (link, driver) = Link::start(transport, &options, Rc::new(Answering));
+        add(&Worker::current().expect("a worker"), link);
+        driver.await;
+    });
+}
+
+fn finds_a_link_that_comes_to_worker_0(http: Option<HttpMode>) {
+    let (server, session) = scene(http);
+    // On its way to worker 1, for good: each worker sends visitors to the other.
+    session.place_link(1);
+    let mut visitors = visitors(&server);
+    std::thread::sleep(Duration::from_millis(300));
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let far = TcpStream::connect(listener.local_addr().expect("bound")).expect("accepts");
+    let (near, _) = listener.accept().expect("connected");
+    run_link(&server, 1, Side::Initiator, far, |_, _| {});
+    let of = Arc::clone(&session);
+    run_link(&server, 0, Side::Acceptor, near, move |worker, link| {
+        worker.add_link(of.key, link);
+        of.change();
+    });
+    for visitor in &mut visitors {
+        let answer = answer(visitor, Duration::from_secs(5)).expect("an answer");
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    }
+}
+
+#[test]
+fn visitors_find_the_link_that_comes_after_they_have_looked_at_every_worker() {
+    finds_a_link_that_comes_to_worker_0(None);
+}
+
+#[test]
+fn requests_find_the_link_that_comes_after_they_have_looked_at_every_worker() {
+    finds_a_link_that_comes_to_worker_0(Some(HttpMode::default()));
 }

@@ -27,7 +27,7 @@ pub(crate) fn serve(workers: &[WorkerHandle], port: Arc<Port>, socket: std::net:
         .route
         .load()
         .pick()
-        .and_then(|service| service.session.worker_with_link(0))
+        .and_then(|service| service.session.workers_with_links(0).next())
         .unwrap_or(0);
     let Some(handle) = workers.get(target) else {
         return;
@@ -134,7 +134,7 @@ async fn run(
             metrics.datagrams_dropped_total.add_one();
             if service
                 .session
-                .worker_with_link(worker.index)
+                .next_with_link(worker.index)
                 .is_some_and(|other| other != worker.index)
             {
                 // The visitors' tasks let go of the socket when they are not just sending; else the next datagram tries again.

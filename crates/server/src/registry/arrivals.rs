@@ -37,17 +37,19 @@ impl Arrivals {
         until.map(|until| until.saturating_duration_since(Instant::now()))
     }
 
-    /// A client has said what it serves. Called by one thread at a time: the registry's lock is held.
-    pub(super) fn has_come(&self, id: &str) {
+    /// A client has said what it serves, and the table has it; returns whether it was awaited. Called by one thread at a time: the
+    /// registry's lock is held.
+    pub(super) fn has_come(&self, id: &str) -> bool {
         let awaited = self.0.load_full();
         let Some(Awaited {
             until,
             missing: Some(missing),
         }) = awaited.as_deref()
         else {
-            return;
+            return false;
         };
-        if missing.contains(id) {
+        let awaited = missing.contains(id);
+        if awaited {
             let mut rest = missing.clone();
             rest.remove(id);
             let rest = (!rest.is_empty()).then(|| {
@@ -58,5 +60,6 @@ impl Arrivals {
             });
             self.0.store(rest);
         }
+        awaited
     }
 }

@@ -190,9 +190,17 @@ fn load(
             scope.spawn(move || visits(field, options, number, rng, stop, tally));
         }
         let began = Instant::now();
+        let mut told = false;
         for number in 0..reloads {
             let due = options.every * u32::try_from(number).unwrap_or(u32::MAX);
             std::thread::sleep(due.saturating_sub(began.elapsed()));
+            if !told && counts.faults() > 0 {
+                told = true;
+                println!(
+                    "the first fault, and what was last logged:\n{}",
+                    field.last_words()
+                );
+            }
             if counts.is_hopeless() || tally.is_hopeless() {
                 break;
             }

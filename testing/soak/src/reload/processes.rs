@@ -5,6 +5,7 @@
 //!  visitor ─► gt proxy ────────────────────────────────────► service
 //! ```
 
+use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -275,6 +276,20 @@ impl Field {
         Ok(())
     }
 
+    /// What the processes of the relay and of the proxy have logged last.
+    #[must_use]
+    pub fn last_words(&self) -> String {
+        let mut text = String::new();
+        for process in [&self.server, &self.proxy].into_iter().chain(&self.clients) {
+            let log = process.program.log();
+            let lines: Vec<&str> = log.lines().collect();
+            for line in &lines[lines.len().saturating_sub(LAST_WORDS)..] {
+                let _ = writeln!(text, "{}: {line}", process.name);
+            }
+        }
+        text
+    }
+
     /// All supervised processes.
     pub fn all(&mut self) -> impl Iterator<Item = &mut Supervised> {
         [&mut self.server, &mut self.proxy]
@@ -299,4 +314,6 @@ fn start_proxy(lab: &Lab, gt: &Path) -> Result<(Supervised, Way, Origin)> {
     Ok((proxy, way, origin))
 }
 
+/// Lines of each process that say what it was doing.
+const LAST_WORDS: usize = 40;
 const STOP: Duration = Duration::from_secs(15);
