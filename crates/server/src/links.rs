@@ -129,9 +129,8 @@ async fn admit(
     address: SocketAddr,
     entered: &mut Option<Arc<Session>>,
 ) -> Result<Option<Admitted>, HandshakeFailure> {
-    // Little waits unsent in the kernel, so that what matters more can still go first.
     let tuning = LinkTuning {
-        notsent_lowat: Some(UNSENT),
+        notsent_lowat: Some(link::UNSENT),
         ..LinkTuning::default()
     };
     if let Some(stream) = stream.as_stream() {
@@ -377,8 +376,6 @@ fn sweep_every(server: &Shared) -> Duration {
     (idle / 4).clamp(Duration::from_millis(250), MOST_SWEEP)
 }
 
-/// `TCP_NOTSENT_LOWAT` of links: enough to keep a fast path busy between two turns of the event loop.
-const UNSENT: u32 = 128 << 10;
 /// What a server is ready to receive: a stream may fill a path of 20 Mbit/s and 100 ms before its window grows; a link holds at most
 /// this much for visitors that do not read.
 const WINDOWS: Windows = Windows {
