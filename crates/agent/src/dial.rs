@@ -95,9 +95,8 @@ pub(crate) async fn dial_stream(remote: &Remote, dialler: &Dialler) -> Result<St
             .map_err(DialError::Connect);
     }
     let tcp = connect(&remote.host, remote.port).await?;
-    // Little waits unsent in the kernel, so that what matters more can still go first.
     let tuning = LinkTuning {
-        notsent_lowat: Some(UNSENT),
+        notsent_lowat: Some(link::UNSENT),
         ..LinkTuning::default()
     };
     net::tune_link(&tcp, &tuning).map_err(DialError::Connect)?;
@@ -156,5 +155,3 @@ async fn lookup(host: &str, port: u16) -> Result<Vec<SocketAddr>, DialError> {
 
 /// How long an address that is not the last one is tried over QUIC.
 const ATTEMPT: Duration = Duration::from_secs(3);
-/// `TCP_NOTSENT_LOWAT` of links: enough to keep a fast path busy between two turns of the event loop.
-pub(crate) const UNSENT: u32 = 128 << 10;

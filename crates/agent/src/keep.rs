@@ -1,7 +1,6 @@
-//! Keeps links up: one loop per link, which chooses a server, dials, shakes hands, runs the link, and begins again when it ends.
+//! Keeps links up: one loop per link, which chooses a server, dials, shakes hands, runs the link (`running`), and begins again when it ends.
 
 use std::{
-    cell::Cell,
     io,
     rc::Rc,
     sync::{Arc, atomic::Ordering::Relaxed},
@@ -9,22 +8,21 @@ use std::{
 };
 
 use config::{Remote, Scheme};
-use link::{Fec, Handler, HandshakeFailure, Link, LinkEnd, LinkOptions, Side, Transport};
+use link::{HandshakeFailure, Transport};
 use net::WorkerHandle;
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 use tunnel::{
-    ChannelBinding, ClientConfig, ClientEstablished, ClientHandshake, ControlMessage,
-    EXPORTER_LABEL, Features, HandshakeError, Name, Nonce, RejectCode, ServerProof, ServiceDecl,
-    Services, TransportKind, Windows,
+    ChannelBinding, ClientConfig, ClientEstablished, ClientHandshake, EXPORTER_LABEL, Features,
+    HandshakeError, Name, Nonce, RejectCode, ServerProof, TransportKind, Windows,
 };
 
 use crate::{
-    agent::{Agent, Current, Handoff, Shared, lock},
+    agent::{Agent, Current, Shared, lock},
     backoff::{AFTER_PERMANENT, Backoff},
-    declare::Offer,
     dial::{DialError, dial},
-    hearing::Server,
-    ways::{Watched, Ways},
+    handoff::Handoff,
+    running::{Over, run},
+    ways::Ways,
 };
 
 /// Starts the first link's loop; the others follow when the server has said how many it wants.
@@ -283,7 +281,7 @@ async fn make(agent: &Rc<Agent>, attempts: usize) -> (Remote, Made) {
 }
 
 /// Completes when links go another way than this one.
-async fn elsewhere(shared: &Shared, remote: &Remote) {
+pub(crate) async fn elsewhere(shared: &Shared, remote: &Remote) {
     match &shared.ways {
         Some(ways) => ways.left(remote).await,
         None => std::future::pending().await,
@@ -358,200 +356,6 @@ fn parse_remote(answer: &net::Answer) -> Result<Remote, NoLink> {
         .map_err(|error| NoLink::Api(format!("{text:?} is not a server's address: {error}")))
 }
 
-/// How a link's time ended.
-enum Over {
-    Ended,
-    /// The server asked to move, and the link still finishes its visits.
-    Drained,
-    /// Links go another way; this one goes on until another has taken its place.
-    Moved(Leaving),
-}
-
-/// A link whose place another takes.
-struct Leaving {
-    link: Link,
-    number: u16,
-}
-
-impl Leaving {
-    /// Its visits end there; no more are to come. It is told to the server on both links: the old one may not be heard any more.
-    fn end(self, successor: &Link) {
-        if let Ok(message) = ControlMessage::LeaveLink(self.number).encode() {
-            successor.send_control(&message);
-        }
-        if let Ok(message) = ControlMessage::Leave.encode() {
-            self.link.send_control(&message);
-        }
-        tokio::task::spawn_local(close_later(self.link, DRAIN + OVERTIME));
-    }
-}
-
-/// Closes the link after `patience`, unless it has ended.
-async fn close_later(link: Link, patience: Duration) {
-    let deadline = Instant::now() + patience;
-    while link.is_open() && Instant::now() < deadline {
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    link.close();
-}
-
-/// Runs the link until its time is over.
-async fn run(
-    agent: &Rc<Agent>,
-    stream: Transport,
-    established: &ClientEstablished,
-    remote: &Remote,
-    leaving: Option<Leaving>,
-) -> Over {
-    let shared = &agent.shared;
-    let grant = &established.grant;
-    let keep_alive = grant
-        .keepalive
-        .max(Duration::from_secs(1))
-        .min(shared.config.timeout / 2);
-    let options = LinkOptions {
-        side: Side::Initiator,
-        config: mux::Config {
-            stream_window: WINDOWS.stream,
-            link_window: WINDOWS.link,
-            peer_stream_window: grant.windows.stream,
-            peer_link_window: grant.windows.link,
-            keep_alive,
-            max_streams: usize::try_from(grant.max_streams).unwrap_or(usize::MAX),
-            ..mux::Config::default()
-        },
-        sweep_every: Duration::from_secs(10),
-        fec: shared
-            .config
-            .udp_fec
-            .filter(|_| established.features.contains(Features::DATAGRAM_FEC))
-            .and_then(|form| Fec::new(form.data, form.parity)),
-    };
-    let handler = Rc::new(Server {
-        agent: Rc::clone(agent),
-        remote: remote.clone(),
-        drained: Notify::new(),
-        deadline: Cell::new(DRAIN),
-    });
-    let (link, driver) = Link::start(stream, &options, Rc::clone(&handler) as Rc<dyn Handler>);
-    agent.links.borrow_mut().push(link.clone());
-    if shared.ways.is_some() {
-        let watched = Watched::new(link.clone(), remote.clone());
-        agent.watched.borrow_mut().push(watched);
-    }
-    if let Some(leaving) = leaving {
-        leaving.end(&link);
-    }
-    let links = shared.links_up.fetch_add(1, Relaxed) + 1;
-    shared.links_open.fetch_add(1, Relaxed);
-    tracing::info!(server = %remote, link = grant.link_number, links, proved = established.server_proved, "connected");
-    if !grant.notice.is_empty() {
-        tracing::info!(notice = %grant.notice, "the server says");
-    }
-    // Each new session, and each link that may have outlived a declaration, says what there is; the same set again changes nothing.
-    let mut offered = shared.offered.subscribe();
-    let features = established.features;
-    declare_services(shared, &link, features);
-    // Until it ends or is asked to move.
-    let counted = Rc::new(Cell::new(true));
-    let running = {
-        let agent = Rc::clone(agent);
-        let (link, remote, counted) = (link.clone(), remote.clone(), Rc::clone(&counted));
-        let number = grant.link_number;
-        tokio::task::spawn_local(async move {
-            let end = driver.await;
-            agent.links.borrow_mut().retain(|other| !other.is(&link));
-            agent.watched.borrow_mut().retain(|other| !other.is(&link));
-            agent.shared.links_open.fetch_sub(1, Relaxed);
-            // Once: the server may have asked to replace it and closed it in one go.
-            if counted.replace(false) {
-                agent.shared.links_up.fetch_sub(1, Relaxed);
-            }
-            match end {
-                LinkEnd::Closed => {
-                    tracing::info!(server = %remote, link = number, "a link was closed")
-                }
-                end => {
-                    tracing::warn!(server = %remote, link = number, reason = %end, "a link was lost")
-                }
-            }
-        })
-    };
-    let redeclare = async {
-        // Any link may say it for the session; the same set again changes nothing.
-        while offered.changed().await.is_ok() {
-            declare_services(shared, &link, features);
-        }
-        std::future::pending::<()>().await;
-    };
-    tokio::select! {
-        // First: a server that has nothing left may close the link right after it has asked to replace it.
-        biased;
-        () = handler.drained.notified() => {
-            // It is no reason to stay with this server, if another can be had.
-            if counted.replace(false) {
-                shared.links_up.fetch_sub(1, Relaxed);
-            }
-            // Its visits end in peace. Visitors that the server had accepted may still come, so it is the server that closes the link.
-            let patience = handler.deadline.get().min(DRAIN) + OVERTIME;
-            tokio::task::spawn_local(close_later(link.clone(), patience));
-            Over::Drained
-        }
-        _ = running => Over::Ended,
-        () = elsewhere(shared, remote) => {
-            // It may be silent, and says nothing of the way any more.
-            agent.watched.borrow_mut().retain(|other| !other.is(&link));
-            if counted.replace(false) {
-                shared.links_up.fetch_sub(1, Relaxed);
-            }
-            Over::Moved(Leaving { link: link.clone(), number: grant.link_number })
-        }
-        () = redeclare => Over::Ended,
-    }
-}
-
-fn declare_services(shared: &Shared, link: &Link, features: Features) {
-    // Before the look, so that a newer set never says what was before.
-    let generation = shared.generation.fetch_add(1, Relaxed);
-    let offer = shared.offer.load();
-    let mut services = offer.declarations.clone();
-    if !features.contains(Features::HTTP_RULES) {
-        services.retain(|service| !leave_out(shared, &offer, service));
-    }
-    {
-        let down = lock(&shared.down);
-        for service in &mut services {
-            service.down = down.contains(&service.id);
-        }
-    }
-    match Services::parts(generation, services) {
-        Ok(parts) => parts
-            .iter()
-            .filter_map(|part| part.encode().ok())
-            .for_each(|part| link.send_control(&part)),
-        Err(error) => tracing::error!(%error, "the services cannot be declared"),
-    }
-}
-
-/// A server that does not know a service's rules would let everybody in.
-fn leave_out(shared: &Shared, offer: &Offer, service: &ServiceDecl) -> bool {
-    let http2 = service.http.as_ref().is_some_and(|http| http.http2);
-    if service.rules.is_empty() && !http2 {
-        return false;
-    }
-    let mut status = lock(&shared.status);
-    let index = offer.index(service.id);
-    if let Some(entry) = index.and_then(|index| status.services.get_mut(index)) {
-        let reason = "the server is too old for `headers`, `basicAuth` and `protocol` of a service";
-        let told = Err(reason.to_owned());
-        if entry.2 != told {
-            tracing::error!(service = entry.0, reason, "a service is not declared");
-        }
-        entry.2 = told;
-    }
-    true
-}
-
 impl From<io::Error> for NoLink {
     fn from(error: io::Error) -> Self {
         Self::Dial(DialError::Connect(error))
@@ -559,7 +363,7 @@ impl From<io::Error> for NoLink {
 }
 
 /// What a client is ready to receive from visitors: as the server, see there.
-const WINDOWS: Windows = Windows {
+pub(crate) const WINDOWS: Windows = Windows {
     stream: 256 << 10,
     link: 64 << 20,
 };
@@ -567,7 +371,3 @@ const WINDOWS: Windows = Windows {
 const GOOD: Duration = Duration::from_secs(10);
 /// A server that wants a link replaced sooner than this after it came up has to wait for it.
 const MOVED_SOON: Duration = Duration::from_millis(50);
-/// After its deadline a server ends the link by itself; this end does so then.
-const OVERTIME: Duration = Duration::from_secs(5);
-/// The longest that a link that is being replaced may finish its visits.
-const DRAIN: Duration = Duration::from_secs(120);

@@ -33,7 +33,7 @@ pub use datagram::{DatagramReader, DatagramWriter};
 pub use end::{End, LinkEnd, Outcome};
 pub use handshake::{Accepting, HandshakeFailure, connect};
 pub use join::{Join, JoinOptions};
-pub use link::{Driver, Fec, Handler, Link, LinkOptions};
+pub use link::{Driver, Fec, Handler, Link, LinkOptions, UNSENT};
 pub use mux::Side;
 pub use pace::{Pace, Pacer, Traffic};
 pub use stream::Stream;

@@ -23,6 +23,10 @@ use crate::{
     transport::{self, Transport},
 };
 
+/// `TCP_NOTSENT_LOWAT` that a link over TCP begins with, in bytes: enough to keep a fast path busy between two turns of the event loop. On a
+/// slower path the link holds back more, so that what matters more than what waits can still go first.
+pub const UNSENT: u32 = 128 << 10;
+
 /// Told what the peer does. Called on the link's task: return at once, spawn what takes time.
 pub trait Handler {
     /// The peer opened a stream.

@@ -70,7 +70,9 @@ pub use files::open_files_limit;
 pub use inherited::take_inherited_sockets;
 pub use path::{Lost, PathFigures, tcp_uses_bbr};
 pub use shutdown::Shutdown;
-pub use socket::{BACKLOG, LinkTuning, bind_udp_group, listen_tcp_group, tune_link, tune_visitor};
+pub use socket::{
+    BACKLOG, LinkTuning, bind_udp_group, hold_back, listen_tcp_group, tune_link, tune_visitor,
+};
 pub use source::{ListenSource, OwnSockets, spread};
 pub use steer::{
     MOST_STEERED, STEERED_ID_LEN, UdpBuffers, raise_udp_buffers, steer_by_connection_id,

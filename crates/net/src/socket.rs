@@ -95,6 +95,20 @@ pub fn tune_link(stream: &Stream, tuning: &LinkTuning) -> io::Result<()> {
     Ok(())
 }
 
+/// Sets how many bytes may wait unsent in the kernel before a link's socket stops being writable ([`LinkTuning::notsent_lowat`]). Nothing to
+/// do on a socket that is not TCP.
+///
+/// # Errors
+/// As [`tune_visitor`].
+pub fn hold_back(stream: &Stream, bytes: u32) -> io::Result<()> {
+    #[cfg(target_os = "linux")]
+    if let Some(tcp) = stream.tcp() {
+        return SockRef::from(tcp).set_tcp_notsent_lowat(bytes);
+    }
+    let _ = (stream, bytes);
+    Ok(())
+}
+
 /// What accepted sockets are to have, set on their listener: they have it from there, if it is set before the peer comes, and no system call
 /// is made for each of them.
 ///

@@ -8,7 +8,8 @@ use config::{Id, User};
 use tunnel::{ControlMessage, Goodbye, GoodbyeCode, Message};
 
 use crate::{
-    server::{Live, Server, StartError, proxy_site},
+    live::{Live, proxy_site},
+    server::{Server, StartError},
     session::SessionKey,
 };
 

@@ -1,4 +1,4 @@
-//! Starts and stops a server: workers, listeners, and what they share.
+//! Starts and stops a server: workers, listeners, and what they share. What becomes of them when another process takes over is in `handover`.
 
 use std::{
     io,
@@ -8,28 +8,26 @@ use std::{
 };
 
 use arc_swap::{ArcSwap, ArcSwapOption};
-use config::ListenerProtocol;
 use net::{
     ListenSource, OwnSockets, Shutdown, WorkerHandle, Workers,
-    tls::{TlsAcceptor, TlsClientOptions, TlsConfigError, TlsConnector, TlsFileError},
+    tls::{TlsConfigError, TlsFileError},
 };
 use proxy::{Doorway, Proxy};
-use route::Scheme;
 use tunnel::{ControlMessage, Drain, Message};
 
 use crate::{
-    auth::{AuthApi, Keys, Throttle, Users},
+    auth::{Throttle, Users},
     complaints::Complaints,
     egress::inprocess::StatusPage,
     forward,
     gate::Gate,
+    handover::Passing,
     ingress, links,
+    live::{Live, proxy_options},
     metrics::{Gauge, Metrics},
     ports::Ports,
     registry::{Registry, Rules},
-    reload::certificates,
     snapshot::Snapshot,
-    tls::{acceptor, quic_protocols, quic_tls},
     worker::Worker,
 };
 
@@ -98,102 +96,7 @@ pub(crate) struct Shared {
     pub(crate) proxy: proxy::Observer,
     workers: OnceLock<Vec<WorkerHandle>>,
     /// Ids that were connected when another process took over.
-    went: OnceLock<Vec<String>>,
-}
-
-/// What becomes of links over one protocol on UDP when another process takes over.
-#[derive(Default)]
-pub(crate) struct Passing {
-    /// It passes on what is for this one: links go on.
-    pub(crate) steered: Shutdown,
-    /// It does not: they end.
-    pub(crate) cut: Shutdown,
-}
-
-impl Passing {
-    fn decide(&self, steered: bool) {
-        if steered {
-            self.steered.trigger();
-        } else {
-            self.cut.trigger();
-        }
-    }
-}
-
-/// What another configuration replaces while the server runs.
-pub(crate) struct Live {
-    pub(crate) config: config::Server,
-    pub(crate) keys: Keys,
-    pub(crate) auth_api: Option<AuthApi>,
-    pub(crate) tls: Option<TlsAcceptor>,
-    /// Certificates and protocols at `quicAddr`.
-    pub(crate) quic: Option<quic::ServerTls>,
-    /// And at the address of `tlsAddr`, where that is another one and HTTP/3 is served.
-    pub(crate) http3: Option<quic::ServerTls>,
-    /// As `tls` with HTTP/2, for names whose requests are looked at one by one.
-    pub(crate) tls_http2: Option<TlsAcceptor>,
-    /// What the certificate files held.
-    pub(crate) certificates: Vec<Vec<u8>>,
-}
-
-impl Live {
-    pub(crate) fn new(config: config::Server) -> Result<Self, StartError> {
-        let auth_api = match &config.auth_api {
-            Some(url) => Some(AuthApi::new(
-                url.clone(),
-                TlsConnector::new(&TlsClientOptions::default())?,
-            )),
-            None => None,
-        };
-        Ok(Self {
-            keys: Keys::new(&config)?,
-            quic: quic_tls(
-                &config,
-                config.listeners.quic.is_some(),
-                &quic_protocols(&config),
-            )?,
-            http3: quic_tls(&config, ingress::has_http3_alone(&config), &[quic::ALPN_H3])?,
-            tls: acceptor(&config, false)?,
-            tls_http2: acceptor(&config, true)?,
-            certificates: certificates(&config),
-            auth_api,
-            config,
-        })
-    }
-
-    /// The place of the proxy's listener on the address where visitors come with this scheme.
-    pub(crate) fn shared_listener(&self, scheme: Scheme) -> Option<u16> {
-        let tls = scheme == Scheme::Https;
-        let listeners = &self.config.proxy.as_ref()?.listeners;
-        let here = |listener: &config::ProxyListener| matches!(listener.protocol, ListenerProtocol::OfServer { tls: its } if its == tls);
-        let place = listeners.iter().position(here)?;
-        u16::try_from(place).ok()
-    }
-}
-
-/// What the proxy of a server runs: its `proxy` section, and relay services.
-fn proxy_options(config: &config::Server) -> Result<proxy::Options, proxy::ConfiguredError> {
-    let mut options = match &config.proxy {
-        Some(proxy) => proxy::options(proxy, None)?,
-        None => proxy::Options {
-            workers: None,
-            listeners: Vec::new(),
-            site: proxy::Site::default(),
-            access_log: None,
-        },
-    };
-    options.site.relay.route.timeouts = forward::http::timeouts(config);
-    Ok(options)
-}
-
-/// The site alone, for a reload.
-pub(crate) fn proxy_site(config: &config::Server) -> Result<proxy::Site, proxy::ConfiguredError> {
-    let mut site = match &config.proxy {
-        Some(proxy) => proxy::site(proxy)?,
-        None => proxy::Site::default(),
-    };
-    site.relay.route.timeouts = forward::http::timeouts(config);
-    Ok(site)
+    pub(crate) went: OnceLock<Vec<String>>,
 }
 
 impl Shared {
@@ -235,7 +138,7 @@ impl Shared {
 pub struct Server {
     pub(crate) shared: Arc<Shared>,
     pub(crate) proxy: Proxy,
-    workers: Workers,
+    pub(crate) workers: Workers,
     /// Opened, and not served before [`Server::serve`].
     waiting: Option<ingress::Listeners>,
     /// Listeners over UDP, which another process will read.
@@ -373,110 +276,6 @@ impl Server {
         }
     }
 
-    /// As [`Server::serve`], where another process served until now: whoever asks for a name whose client has not come over yet waits
-    /// for it, up to 5 s from now. `clients` are the ids that the other process had ([`Server::clients`]), if it could say.
-    pub fn take_over(&mut self, clients: Option<Vec<String>>) {
-        let clients = clients.map(|clients| clients.into_iter().collect());
-        self.shared.registry.expect_arrivals(clients, ARRIVALS);
-        self.serve();
-    }
-
-    /// Ids of the clients that are connected, or were a moment ago.
-    #[must_use]
-    pub fn clients(&self) -> Vec<String> {
-        let mut ids = self.shared.registry.ids();
-        ids.extend(self.shared.went.get().into_iter().flatten().cloned());
-        ids.into_iter().collect()
-    }
-
-    /// Whether the clients of the process before this one have come over, or are not waited for any more. To replace this process
-    /// before would lose visitors that wait for them here.
-    #[must_use]
-    pub fn has_settled(&self) -> bool {
-        self.shared.registry.have_arrived()
-    }
-
-    /// Stops accepting, and asks clients to open other links before these end, within `deadline`. Returns when nobody new is accepted,
-    /// after half a second at most. What runs goes on: [`Server::left`] tells what is left, [`Server::stop`] ends it.
-    pub fn leave(&self, deadline: Duration) {
-        let shared = &self.shared;
-        shared.kcp.decide(self.let_datagrams_in());
-        shared.quic.decide(self.hand_quic_over());
-        shared.replaced.trigger();
-        let _ = shared.went.set(shared.registry.ids().into_iter().collect());
-        shared.stopping.trigger();
-        self.proxy.leave();
-        let until = Instant::now() + LEAVE_TIME;
-        let reads_quic = || {
-            let mut over_quic = self.over_udp.over_quic();
-            shared.quic.steered.is_triggered() && over_quic.any(::quic::Server::is_reading)
-        };
-        while (shared.accepting.get() > 0 || reads_quic()) && Instant::now() < until {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        let drain = ControlMessage::Drain(Drain {
-            deadline,
-            reason: Message::new("another process of this server takes over"),
-        });
-        shared.on_each(move |worker| links::broadcast(worker, &drain));
-    }
-
-    /// Whether the next process can pass on datagrams of the sessions that are left here.
-    fn let_datagrams_in(&self) -> bool {
-        let Some(entrance) = &self.over_udp.kcp else {
-            return false;
-        };
-        let entrance = match entrance.open() {
-            Ok(entrance) => entrance,
-            Err(error) => {
-                tracing::warn!(%error, "links over KCP end now: the next process has no way to pass on what comes for them");
-                return false;
-            }
-        };
-        let Some(first) = self.workers.handles().first() else {
-            return false;
-        };
-        let served = first.spawn(move || async move {
-            if let Err(error) = entrance.serve().await {
-                tracing::error!(%error, "nothing more comes from the process that took over");
-            }
-        });
-        served.is_ok()
-    }
-
-    /// The same for QUIC, whose sockets are not read any more then.
-    fn hand_quic_over(&self) -> bool {
-        let Some(first) = self.workers.handles().first() else {
-            return false;
-        };
-        let mut handed_over = false;
-        for quic in self.over_udp.over_quic() {
-            if let Err(error) = quic.hand_over(first) {
-                tracing::warn!(%error, address = %quic.local_addr(), "connections over QUIC end now: the next process has no way to pass on what comes for them");
-                return false;
-            }
-            handed_over = true;
-        }
-        handed_over
-    }
-
-    /// Visits that run, and links.
-    #[must_use]
-    pub fn left(&self) -> (u64, u64) {
-        let shared = &self.shared;
-        // A UDP visitor has no connection, but a stream.
-        let visits = shared
-            .metrics
-            .visitors_open
-            .get()
-            .max(shared.metrics.streams_open.get())
-            .max(self.proxy.left());
-        (
-            visits + shared.sniffing.get(),
-            shared.metrics.links_open.get(),
-        )
-    }
-
     /// The server's state, for status and metrics; callable from any thread.
     #[must_use]
     pub fn observer(&self) -> Observer {
@@ -543,10 +342,6 @@ async fn housekeeping(shared: Arc<Shared>) {
     }
 }
 
-/// How long the clients of a process before this one are expected: they are told to come, or notice a broken link, at once.
-const ARRIVALS: Duration = Duration::from_secs(5);
-/// What accept loops may take to stop.
-const LEAVE_TIME: Duration = Duration::from_millis(500);
 const POLL: Duration = Duration::from_millis(10);
 /// What closing links and threads may take.
 const LAST_WORDS: Duration = Duration::from_secs(2);

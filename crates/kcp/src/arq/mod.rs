@@ -19,7 +19,6 @@ mod window;
 
 use std::{collections::VecDeque, time::Duration};
 
-pub use self::segment::{Command, Conv, HEADER, Header, Segments, Sn};
 use self::{
     ack::Acks,
     echo::Echo,
@@ -29,6 +28,10 @@ use self::{
     rtt::Rtt,
     send::{Loss, SendBuffer, Standing},
     window::{Probe, Tries, Windows},
+};
+pub use self::{
+    segment::{Command, Conv, HEADER, Header, Segments, Sn},
+    share::Rounds,
 };
 use crate::{Config, Control, Counters, SendError, Time};
 
@@ -304,6 +307,11 @@ impl Arq {
     /// Segments written that have not been sent once.
     pub fn unsent(&self) -> usize {
         self.send.segments() - self.send.in_flight()
+    }
+
+    /// Round trips so far, where sending is paced, and those of them whose losses may be of a queue that was full.
+    pub(crate) fn rounds(&self) -> Option<Rounds> {
+        self.pacer.as_ref().map(|pacer| pacer.rounds())
     }
 
     /// Segments that were sent again.

@@ -9,7 +9,7 @@
 
 use std::time::Duration;
 
-use super::share::Share;
+use super::share::{Rounds, Share};
 use crate::Time;
 
 /// Round trips that a bandwidth sample counts for.
@@ -105,6 +105,11 @@ impl Pacer {
             ack_delay,
             share: Share::new(mtu as u64),
         }
+    }
+
+    /// Round trips so far, and what their losses may have been.
+    pub(super) fn rounds(&self) -> Rounds {
+        self.share.rounds()
     }
 
     /// Whether another segment may be out.

@@ -39,6 +39,15 @@ impl Span {
 /// After so many round trips without a queue nobody else is there: another flow that gave way as well is back by then.
 const ALONE: u32 = 16;
 
+/// Round trips of a paced sender so far.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Rounds {
+    /// All that are over.
+    pub all: u64,
+    /// Those of them in which losses may have been those of a full queue.
+    pub queued: u64,
+}
+
 /// When the queue overflowed, and how much was out then.
 #[derive(Clone, Copy, Debug)]
 struct Cut {
@@ -62,6 +71,7 @@ pub(super) struct Share {
     known: (u64, u64),
     /// Rounds that say nothing of it.
     dirty: u32,
+    rounds: Rounds,
     cut: Option<Cut>,
     /// The first round after a cut still has what was on its way before.
     rests: bool,
@@ -83,6 +93,7 @@ impl Share {
             most_out: 0,
             known: (0, 0),
             dirty: 0,
+            rounds: Rounds::default(),
             cut: None,
             rests: false,
             alone: 0,
@@ -93,6 +104,10 @@ impl Share {
     /// Bytes that may be out.
     pub(super) fn limit(&self) -> u64 {
         self.limit
+    }
+
+    pub(super) fn rounds(&self) -> Rounds {
+        self.rounds
     }
 
     /// So many bytes are out.
@@ -144,7 +159,10 @@ impl Share {
         } else {
             self.dirty.saturating_sub(1)
         };
-        if !is_long && self.dirty == 0 {
+        let queued = is_long || self.dirty > 0;
+        self.rounds.all += 1;
+        self.rounds.queued += u64::from(queued);
+        if !queued {
             self.known = (self.known.0 * 7 / 8 + lost, self.known.1 * 7 / 8 + all);
         }
         if overflowed && !self.rests {

@@ -1,9 +1,12 @@
 //! How much parity: it follows the loss that the peer reports, up at once and down slowly.
+//!
+//! What a full queue loses is no reason for parity, which only fills it more: it is sent again, slower. So a report waits until the
+//! round trip is over in which it came, and is left out when the sender's model of the path says that the queue may have been full.
 
 use std::time::Duration;
 
 use super::fec::{GROUP, MOST_PARITY};
-use crate::Time;
+use crate::{Time, arq::Rounds};
 
 /// What the user wants of FEC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -29,6 +32,13 @@ const WEIGHT: f64 = 0.15;
 const SLOW_DOWN: Duration = Duration::from_secs(2);
 const LEAST_WHEN_ON: usize = 2;
 
+/// What the peer has received, of the packets up to a number.
+#[derive(Clone, Copy, Debug, Default)]
+struct Report {
+    highest: u64,
+    received: u64,
+}
+
 /// Chooses the parity of the next group.
 #[derive(Clone, Debug)]
 pub struct Ratio {
@@ -36,9 +46,10 @@ pub struct Ratio {
     parity: usize,
     /// The smoothed loss, 0 to 1; `None` before the first report.
     loss: Option<f64>,
-    /// The last report that counted.
-    highest: u64,
-    received: u64,
+    /// The last report that was judged.
+    judged: Report,
+    /// The newest of the round trip at hand, and the round trips before it.
+    waiting: Option<(Report, Rounds)>,
     /// Since when less would do.
     less_since: Option<Time>,
 }
@@ -55,20 +66,42 @@ impl Ratio {
             policy,
             parity,
             loss: None,
-            highest: 0,
-            received: 0,
+            judged: Report::default(),
+            waiting: None,
             less_since: None,
         }
     }
 
-    /// Takes what the peer says it has received: packets with numbers up to `highest`, `received` of them.
-    pub fn report(&mut self, now: Time, highest: u64, received: u64) {
-        let sent = highest.saturating_sub(self.highest);
-        if sent < SAMPLE || received < self.received {
+    /// Takes what the peer says it has received: packets with numbers up to `highest`, `received` of them. `rounds` is where sending is paced.
+    pub fn report(&mut self, now: Time, highest: u64, received: u64, rounds: Option<Rounds>) {
+        let new = Report { highest, received };
+        let Some(rounds) = rounds else {
+            return self.judge(now, new, true);
+        };
+        if let Some((report, then)) = self.waiting
+            && then.all != rounds.all
+        {
+            self.judge(now, report, then.queued == rounds.queued);
+            self.waiting = None;
+        }
+        self.waiting.get_or_insert((new, rounds)).0 = new;
+    }
+
+    /// Takes a report in, if what is lost since the last one `counts`.
+    fn judge(&mut self, now: Time, report: Report, counts: bool) {
+        let sent = report.highest.saturating_sub(self.judged.highest);
+        if report.received < self.judged.received {
             return;
         }
-        let arrived = (received - self.received).min(sent);
-        (self.highest, self.received) = (highest, received);
+        if !counts {
+            self.judged = report;
+            return;
+        }
+        if sent < SAMPLE {
+            return;
+        }
+        let arrived = (report.received - self.judged.received).min(sent);
+        self.judged = report;
         let sample = 1.0 - arrived as f64 / sent as f64;
         let weight = (WEIGHT * sent as f64 / SAMPLE as f64).min(0.5);
         let loss = self
@@ -102,7 +135,7 @@ impl Ratio {
         self.parity
     }
 
-    /// The share of packets that does not arrive, 0 to 1.
+    /// The share of packets that does not arrive though no queue is full, 0 to 1.
     pub fn loss(&self) -> f64 {
         self.loss.unwrap_or(0.0)
     }
@@ -146,7 +179,7 @@ mod tests {
             *now = *now + Duration::from_millis(100);
             sums.0 += 100;
             sums.1 += 100 - percent;
-            ratio.report(*now, sums.0, sums.1);
+            ratio.report(*now, sums.0, sums.1, None);
         }
     }
 
@@ -163,6 +196,37 @@ mod tests {
         assert!(ratio.parity() > 4, "it does not fall at once");
         steady(&mut ratio, &mut now, &mut sums, 0, 40);
         assert_eq!(ratio.parity(), 0);
+    }
+
+    #[test]
+    fn what_a_full_queue_lost_brings_no_parity() {
+        let (mut ratio, mut now, mut sums) = (Ratio::new(FecPolicy::Auto), Time::ZERO, (0, 0));
+        let mut rounds = Rounds::default();
+        let mut round = |percent: u64, queued: bool| {
+            // A report early in a round trip, and one late.
+            for _ in 0..2 {
+                now = now + Duration::from_millis(50);
+                sums.0 += 100;
+                sums.1 += 100 - percent;
+                ratio.report(now, sums.0, sums.1, Some(rounds));
+            }
+            rounds.all += 1;
+            rounds.queued += u64::from(queued);
+            (ratio.parity(), ratio.loss())
+        };
+        for _ in 0..10 {
+            let (parity, loss) = round(30, true);
+            assert_eq!(parity, 0, "{loss}");
+        }
+        // The next round's reports are judged by that round alone.
+        for _ in 0..30 {
+            round(5, false);
+        }
+        let (parity, loss) = round(5, false);
+        assert!(
+            (1..=3).contains(&parity) && (0.04..0.06).contains(&loss),
+            "{parity} {loss}"
+        );
     }
 
     #[test]
@@ -196,7 +260,7 @@ mod tests {
     fn lying_reports_do_no_harm() {
         let mut ratio = Ratio::new(FecPolicy::Auto);
         for (highest, received) in [(u64::MAX, u64::MAX), (0, 0), (u64::MAX, 0), (1, u64::MAX)] {
-            ratio.report(Time::ZERO, highest, received);
+            ratio.report(Time::ZERO, highest, received, None);
             assert!(ratio.parity() <= MOST_PARITY && (0.0..=1.0).contains(&ratio.loss()));
         }
     }

@@ -381,3 +381,37 @@ fn parity_of_full_packets_is_sent_and_repairs() {
         assert!(stats[SERVER].recovered > 30, "{stats:?}");
     }
 }
+
+/// Startup fills the queue until it overflows. Parity for what was lost then was sent for 20 s, and with it two thirds of the path were used.
+#[test]
+fn what_its_own_queue_loses_brings_no_parity() {
+    for seed in seeds(5) {
+        for (loss_percent, parity, share) in [(0, 0..=0, 90), (5, 1..=3, 75)] {
+            let network = Network {
+                delay_ms: 50,
+                rate: 2500,
+                loss_percent,
+                ..Network::default()
+            };
+            let bulk = App {
+                bytes: u64::MAX >> 1,
+                ..App::default()
+            };
+            let mut world = World::new(seed, network, Default::default(), [bulk, App::default()]);
+            world.run(Duration::from_secs(3), |_| false);
+            let lost = session(&world, CLIENT).stats().retransmitted;
+            assert!(lost > 0, "seed {seed}: nothing was lost in the queue");
+            let read = reads(&mut world, Duration::from_secs(8))[SERVER];
+            let (_, _, now) = session(&world, CLIENT).fec();
+            assert!(
+                parity.contains(&now),
+                "seed {seed}, {loss_percent} % lost: {now} of parity"
+            );
+            let carried = 8 * 2_500_000 * share / 100;
+            assert!(
+                read >= carried,
+                "seed {seed}, {loss_percent} % lost: {read}, wanted {carried}"
+            );
+        }
+    }
+}

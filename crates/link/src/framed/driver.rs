@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     end::LinkEnd,
-    link::{Handler, Link},
+    link::{Handler, Link, UNSENT},
 };
 
 /// Moves the bytes of one link until it ends. Spawn it on the worker that the link belongs to.
@@ -39,11 +39,23 @@ pub(crate) struct Driver {
     close_by: Option<Instant>,
 }
 
-/// Learns how fast the transport drains, so that what waits in front of a keystroke is milliseconds, not bytes.
-#[derive(Debug, Default)]
+/// Learns how fast the transport drains, so that what waits in front of a keystroke is milliseconds, not bytes: here, and unsent in the kernel.
+#[derive(Debug)]
 struct Drain {
     blocked_at: Option<Duration>,
     written: usize,
+    /// What may wait unsent in the kernel now.
+    unsent: u32,
+}
+
+impl Default for Drain {
+    fn default() -> Self {
+        Self {
+            blocked_at: None,
+            written: 0,
+            unsent: UNSENT,
+        }
+    }
 }
 
 impl Driver {
@@ -209,7 +221,7 @@ fn write(
     loop {
         state.serve_turns();
         if !state.mux.has_output() {
-            drain.caught_up(state);
+            drain.caught_up(state, transport)?;
             break;
         }
         match Pin::new(&mut *transport).poll_write(cx, state.mux.output()) {
@@ -236,18 +248,25 @@ fn write(
 
 impl Drain {
     /// All output went out: if the transport had stalled, its rate is known now.
-    fn caught_up(&mut self, state: &mut State) {
+    fn caught_up(&mut self, state: &mut State, transport: &net::Stream) -> io::Result<()> {
+        let written = std::mem::take(&mut self.written);
         let Some(blocked_at) = self.blocked_at.take() else {
-            self.written = 0;
-            return;
+            return Ok(());
         };
         let took = state.now.saturating_sub(blocked_at).as_micros().max(1);
-        let per_target = self.written as u128 * TARGET_DELAY.as_micros() / took;
-        let limit = usize::try_from(per_target)
-            .unwrap_or(usize::MAX)
-            .clamp(LEAST_OUTPUT, MOST_OUTPUT);
+        let within = |time: Duration, least: usize, most: usize| {
+            let bytes = written as u128 * time.as_micros() / took;
+            usize::try_from(bytes).unwrap_or(most).clamp(least, most)
+        };
+        let limit = within(TARGET_DELAY, LEAST_OUTPUT, MOST_OUTPUT);
         state.mux.set_output_limit(limit);
-        self.written = 0;
+        let unsent = within(UNSENT_DELAY, LEAST_UNSENT, UNSENT as usize) as u32;
+        // A system call only for what makes a difference.
+        if unsent.abs_diff(self.unsent) > self.unsent / 4 {
+            self.unsent = unsent;
+            net::hold_back(transport, unsent)?;
+        }
+        Ok(())
     }
 }
 
@@ -264,6 +283,9 @@ const READS_PER_TURN: usize = 4;
 const TARGET_DELAY: Duration = Duration::from_millis(2);
 const LEAST_OUTPUT: usize = 16 << 10;
 const MOST_OUTPUT: usize = 256 << 10;
+/// And in the kernel, which sends when acknowledgements come: it must not run dry until this task has its next turn.
+const UNSENT_DELAY: Duration = Duration::from_millis(10);
+const LEAST_UNSENT: usize = 16 << 10;
 /// Frames that are answers to the peer's (credit, resets) are not held to the output limit; a peer that provokes them without reading
 /// them is not read from beyond this.
 const OUTPUT_CEILING: usize = 1 << 20;

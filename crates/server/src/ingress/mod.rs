@@ -15,10 +15,7 @@ use net::{Acceptor, ListenSource, Shutdown, Stream, WorkerHandle};
 
 pub(crate) use self::tcp::serve_port;
 use crate::{
-    complaints::Complaint,
-    gate::Place,
-    network::Network,
-    server::{Live, StartError},
+    complaints::Complaint, gate::Place, live::Live, network::Network, server::StartError,
     worker::Worker,
 };
 

@@ -104,7 +104,7 @@ impl Session {
             Frame::Report { highest, received } => {
                 // A peer cannot have received what was not sent.
                 let highest = highest.min(self.next);
-                self.ratio.report(now, highest, received);
+                self.ratio.report(now, highest, received, self.arq.rounds());
             }
         }
         self.settle();

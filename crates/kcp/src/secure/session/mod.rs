@@ -203,7 +203,7 @@ impl Session {
         self.arq.srtt()
     }
 
-    /// The share of this end's datagrams that does not arrive, as the peer reports, 0 to 1.
+    /// The share of this end's datagrams that does not arrive, as the peer reports, 0 to 1; what a full queue may have lost is left out.
     pub fn loss(&self) -> f64 {
         self.ratio.loss()
     }
