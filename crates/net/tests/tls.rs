@@ -3,8 +3,10 @@
 
 mod common;
 
+use std::cell::Cell;
 use std::io::ErrorKind;
 use std::path::PathBuf;
+use std::rc::Rc;
 
 use common::{acceptor, certificate, on_worker, pair, tcp_pair, trusting};
 use net::Stream;
@@ -583,5 +585,52 @@ fn suites_with_aes_128_are_offered_first() {
             let (first, second) = (place(aes_128), place(aes_256));
             assert!(first.is_some() && first < second, "{suites:x?}");
         }
+    });
+}
+
+/// What a client says first.
+async fn client_hello() -> Vec<u8> {
+    let (client, mut server) = Stream::pair().unwrap();
+    let connecting = tokio::task::spawn_local(async move {
+        let connector = trusting();
+        let _ = connector.connect(client, "localhost").await;
+    });
+    let mut hello = vec![0; 4096];
+    let n = server.read(&mut hello).await.unwrap();
+    hello.truncate(n);
+    connecting.abort();
+    hello
+}
+
+#[test]
+fn who_is_connected_is_served_while_many_say_hello() {
+    on_worker(async {
+        let acceptor = acceptor(vec![certificate(&["localhost"])]);
+        let hello = client_hello().await;
+        let mut clients = Vec::new();
+        for _ in 0..60 {
+            let (mut client, server) = Stream::pair().unwrap();
+            client.write_all(&hello).await.unwrap();
+            let acceptor = acceptor.clone();
+            tokio::task::spawn_local(async move { drop(acceptor.accept(server).await) });
+            clients.push(client);
+        }
+        // Somebody who is connected, and asks again as soon as there is an answer.
+        let (mut asking, mut answering) = Stream::pair().unwrap();
+        let answered = Rc::new(Cell::new(0));
+        let count = Rc::clone(&answered);
+        tokio::task::spawn_local(async move {
+            while answering.read_u8().await.is_ok() && answering.write_u8(0).await.is_ok() {}
+        });
+        tokio::task::spawn_local(async move {
+            while asking.write_u8(0).await.is_ok() && asking.read_u8().await.is_ok() {
+                count.set(count.get() + 1);
+            }
+        });
+        for client in &mut clients {
+            client.read_u8().await.unwrap();
+        }
+        // Two turns of the event loop for each, and one for each of most handshakes: about 30 then. Were all of them done in one, it would be 1.
+        assert!(answered.get() >= 10, "answered {}", answered.get());
     });
 }

@@ -4,6 +4,7 @@ use std::{
     io,
     net::SocketAddr,
     path::PathBuf,
+    pin::pin,
     sync::{
         Arc,
         atomic::{
@@ -510,12 +511,13 @@ async fn accept(door: Door, socket: std::net::TcpListener, stop: Shutdown) {
     let visits = Crew::new(KEPT, async move |(stream, peer)| {
         ingress::visit(&worker, &door, stream, peer).await;
     });
-    loop {
-        // Told to stop, it takes nobody more, however many wait: they are the next process's.
+    let mut stopped = pin!(stop.wait());
+    // Told to stop, it takes nobody more, however many wait: they are the next process's.
+    while !stop.is_triggered() {
         let accepted = tokio::select! {
             biased;
-            () = stop.wait() => return,
             accepted = acceptor.accept() => accepted,
+            () = &mut stopped => return,
         };
         match accepted {
             Ok((stream, peer)) => {

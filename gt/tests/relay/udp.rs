@@ -3,7 +3,7 @@
 use std::{
     net::{SocketAddr, UdpSocket},
     sync::{
-        Arc,
+        Arc, LazyLock,
         atomic::{AtomicUsize, Ordering::Relaxed},
     },
     thread,
@@ -122,16 +122,24 @@ fn bursting() -> (SocketAddr, Arc<AtomicUsize>) {
     (address, heard)
 }
 
-/// 100 datagrams of 1000 bytes a second, for three seconds.
+/// 100 datagrams of 1000 bytes a second, for three seconds. Each says when it was sent.
 fn flood(send: impl Fn(&[u8]) -> bool) {
     let began = Instant::now();
     for n in 0..300 {
         let at = began + Duration::from_millis(10) * n;
         thread::sleep(at.saturating_duration_since(Instant::now()));
-        if !send(&[b'x'; 1000]) {
+        let mut datagram = [b'x'; 1000];
+        datagram[..8].copy_from_slice(&micros().to_be_bytes());
+        if !send(&datagram) {
             return;
         }
     }
+}
+
+/// On a clock that all threads share.
+fn micros() -> u64 {
+    static ORIGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
+    u64::try_from(ORIGIN.elapsed().as_micros()).expect("not that long")
 }
 
 fn a_speed_limit_drops_datagrams_and_does_not_delay_them(transport: Transport) {
@@ -156,28 +164,35 @@ fn a_speed_limit_drops_datagrams_and_does_not_delay_them(transport: Transport) {
     });
     let down = visitor(address);
     down.send(b"burst").expect("sent");
-    let (mut came, mut last, began) = (0, Instant::now(), Instant::now());
-    while began.elapsed() < Duration::from_secs(5) {
-        if down.recv(&mut [0; 2048]).is_ok() {
+    let began = Instant::now();
+    let (mut came, mut late, mut last) = (0, 0, began);
+    let mut datagram = [0; 1000];
+    while last.elapsed() < SILENCE {
+        if down.recv(&mut datagram).is_ok() {
+            let (sent, _) = datagram.split_first_chunk().expect("long enough");
+            late = late.max(micros() - u64::from_be_bytes(*sent));
             (came, last) = (came + 1, Instant::now());
         }
     }
     up.join().expect("no panic");
-    let arrived = heard.load(Relaxed);
-    // 20 a second for three seconds, what waits, and the start.
+    // Each loss is counted.
+    let arrived = wait::until("600 datagrams that came or were counted", || {
+        let arrived = heard.load(Relaxed);
+        let dropped = metric(&server, "gt_datagrams_dropped_total");
+        (dropped + arrived + came == 600).then_some(arrived)
+    });
+    // 20 a second for three seconds, or longer on a busy machine, what waits, and the start.
+    let most = 15 + (began.elapsed() - SILENCE).as_millis() as usize / 50;
     for (way, count) in [("up", arrived), ("down", came)] {
-        assert!((45..=75).contains(&count), "{count} of 300 came {way}");
+        assert!((45..=most).contains(&count), "{count} of 300 came {way}");
     }
-    let late = last
-        .duration_since(began)
-        .saturating_sub(Duration::from_secs(3));
-    assert!(
-        late < Duration::from_millis(800),
-        "the last came {late:?} late"
-    );
-    let dropped = metric(&server, "gt_datagrams_dropped_total");
-    assert_eq!(dropped, 600 - arrived - came, "each loss is counted");
+    let late = Duration::from_micros(late);
+    println!("{arrived} and {came} of 300, at most {late:?} on their way");
+    assert!(late < Duration::from_millis(800), "{late:?} on its way");
 }
+
+/// Nothing waits as long as this.
+const SILENCE: Duration = Duration::from_secs(2);
 
 /// The sum of its samples.
 fn metric(server: &Server, name: &str) -> usize {

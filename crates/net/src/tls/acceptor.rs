@@ -22,6 +22,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::hello;
 use super::stream::{HandshakeFailure, TlsStream};
+use super::turns::take_turn;
 use super::{Certificate, Sessions, TlsConfigError, TlsError, provider, verify};
 use crate::Stream;
 
@@ -155,7 +156,9 @@ impl TlsAcceptor {
         if asks_for_unknown && snapshot.unknown_name == UnknownName::Refuse {
             return Err(refuse(stream, UNRECOGNIZED_NAME_ALERT, TlsError::UnknownName).await);
         }
-        let session = match accepted.into_connection(snapshot.config.clone()) {
+        // Here is what a handshake costs: the key exchange and the signature.
+        let config = snapshot.config.clone();
+        let session = match take_turn(|| accepted.into_connection(config)).await {
             Ok(session) => session,
             Err((error, alert)) => {
                 return Err(refuse(stream, &bytes_of(alert), TlsError::Protocol(error)).await);

@@ -13,6 +13,7 @@ mod hello;
 mod peer;
 mod sessions;
 pub(crate) mod stream;
+mod turns;
 mod verify;
 
 pub use acceptor::{

@@ -77,7 +77,8 @@ impl Forward<'_> {
                 *turn = Some(Turn { body, responder });
                 let text = "The path of this request cannot be rewritten as this service wants.";
                 let refusal = Refusal::new(400, text);
-                return Done::Over(self.refuse(connection, work, refusal).await);
+                // Rare, and as large as all else that is kept here while an answer is awaited.
+                return Done::Over(Box::pin(self.refuse(connection, work, refusal)).await);
             }
         };
         let keep = connection.requests < self.route.limits.requests_per_connection;
