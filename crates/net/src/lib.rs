@@ -52,6 +52,7 @@ mod inherited;
 pub mod kcp;
 mod local;
 mod path;
+mod route;
 mod scratch;
 mod shutdown;
 mod socket;
@@ -69,6 +70,7 @@ pub use fetch::{Answer, FetchError, MAX_ANSWER, fetch};
 pub use files::open_files_limit;
 pub use inherited::take_inherited_sockets;
 pub use path::{Lost, PathFigures, tcp_uses_bbr};
+pub use route::RouteMtu;
 pub use shutdown::Shutdown;
 pub use socket::{
     BACKLOG, LinkTuning, bind_udp_group, hold_back, listen_tcp_group, tune_link, tune_visitor,

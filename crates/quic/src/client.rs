@@ -7,10 +7,15 @@ use std::{
     time::Duration,
 };
 
-use net::tls::{TlsClientOptions, TlsConfigError, TlsConnector};
-use quinn::{VarInt, ZeroRttAccepted, crypto::rustls::QuicClientConfig};
+use net::{
+    RouteMtu,
+    tls::{TlsClientOptions, TlsConfigError, TlsConnector},
+};
+use quinn::{
+    AsyncUdpSocket, EndpointConfig, VarInt, ZeroRttAccepted, crypto::rustls::QuicClientConfig,
+};
 
-use crate::endpoint::{Transport, raise_buffers};
+use crate::endpoint::{Transport, packet, socket};
 
 /// What a client is made of.
 #[derive(Clone, Debug)]
@@ -78,8 +83,16 @@ struct Shared {
     config: ClientConfig,
     tls: TlsConnector,
     sockets: Mutex<Sockets>,
-    /// For protocols that were asked for.
-    prepared: Mutex<Vec<(Vec<Vec<u8>>, quinn::ClientConfig)>>,
+    routes: Mutex<RouteMtu>,
+    prepared: Mutex<Vec<Prepared>>,
+}
+
+/// What was asked for before.
+struct Prepared {
+    protocols: Vec<Vec<u8>>,
+    /// The largest packet that is tried.
+    largest: u16,
+    config: quinn::ClientConfig,
 }
 
 #[derive(Default)]
@@ -100,6 +113,7 @@ impl Client {
                 config,
                 tls,
                 sockets: Mutex::default(),
+                routes: Mutex::default(),
                 prepared: Mutex::default(),
             }),
         })
@@ -156,7 +170,8 @@ impl Client {
         let sockets = self.sockets();
         for (endpoint, address) in [(&sockets.v4, v4()), (&sockets.v6, v6())] {
             if let Some(endpoint) = endpoint {
-                endpoint.rebind(self.open(address)?)?;
+                let socket = self.open(address, &mut EndpointConfig::default())?;
+                endpoint.rebind_abstract(socket)?;
             }
         }
         Ok(())
@@ -186,7 +201,12 @@ impl Client {
         name: &str,
         alpn: &[&[u8]],
     ) -> Result<quinn::Connecting, ConnectError> {
-        let config = self.prepare(alpn)?;
+        let largest = packet::largest(
+            &mut lock(&self.shared.routes),
+            self.shared.config.transport.largest_packet,
+            address,
+        );
+        let config = self.prepare(alpn, largest)?;
         let endpoint = self.endpoint(address)?;
         Ok(endpoint.connect_with(config, address, name)?)
     }
@@ -201,52 +221,64 @@ impl Client {
         if let Some(endpoint) = slot {
             return Ok(endpoint.clone());
         }
-        let endpoint = quinn::Endpoint::new(
-            quinn::EndpointConfig::default(),
-            None,
-            self.open(address)?,
-            Arc::new(quinn::TokioRuntime),
-        )?;
+        let mut config = EndpointConfig::default();
+        let socket = self.open(address, &mut config)?;
+        let runtime = Arc::new(quinn::TokioRuntime);
+        let endpoint = quinn::Endpoint::new_with_abstract_socket(config, None, socket, runtime)?;
         *slot = Some(endpoint.clone());
         Ok(endpoint)
     }
 
-    fn open(&self, address: SocketAddr) -> io::Result<UdpSocket> {
-        let socket = UdpSocket::bind(address)?;
-        raise_buffers(&socket, self.shared.config.socket_buffer)?;
-        Ok(socket)
+    fn open(
+        &self,
+        address: SocketAddr,
+        config: &mut EndpointConfig,
+    ) -> io::Result<Arc<dyn AsyncUdpSocket>> {
+        let wanted = self.shared.config.socket_buffer;
+        socket(UdpSocket::bind(address)?, wanted, config)
     }
 
     fn sockets(&self) -> MutexGuard<'_, Sockets> {
-        let sockets = self.shared.sockets.lock();
-        sockets.unwrap_or_else(PoisonError::into_inner)
+        lock(&self.shared.sockets)
     }
 
-    fn prepare(&self, alpn: &[&[u8]]) -> Result<quinn::ClientConfig, TlsConfigError> {
-        let mut prepared = self
-            .shared
-            .prepared
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, config)) = prepared.iter().find(|(known, _)| known == alpn) {
-            return Ok(config.clone());
+    fn prepare(&self, alpn: &[&[u8]], largest: u16) -> Result<quinn::ClientConfig, TlsConfigError> {
+        let shared = &self.shared;
+        let mut prepared = lock(&shared.prepared);
+        let protocols = |known: &&Prepared| known.protocols == alpn;
+        let known = prepared
+            .iter()
+            .find(|known| known.largest == largest && protocols(known));
+        if let Some(known) = known {
+            return Ok(known.config.clone());
         }
-        let mut tls = (*self.shared.tls.config()).clone();
-        tls.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
-        tls.enable_early_data = self.shared.config.early_data;
-        let crypto = QuicClientConfig::try_from(tls)
-            .map_err(|error| TlsConfigError::Setup(error.to_string()))?;
-        let mut config = quinn::ClientConfig::new(Arc::new(crypto));
-        config.transport_config(Arc::new(self.shared.config.transport.quinn()));
+        let mut config = match prepared.iter().find(protocols) {
+            // The same cryptography, which has the sessions.
+            Some(other) => other.config.clone(),
+            None => {
+                let mut tls = (*shared.tls.config()).clone();
+                tls.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
+                tls.enable_early_data = shared.config.early_data;
+                let crypto = QuicClientConfig::try_from(tls)
+                    .map_err(|error| TlsConfigError::Setup(error.to_string()))?;
+                quinn::ClientConfig::new(Arc::new(crypto))
+            }
+        };
+        config.transport_config(Arc::new(shared.config.transport.quinn(largest)));
         if prepared.len() >= PREPARED {
             prepared.clear();
         }
-        prepared.push((
-            alpn.iter().map(|name| name.to_vec()).collect(),
-            config.clone(),
-        ));
+        prepared.push(Prepared {
+            protocols: alpn.iter().map(|name| name.to_vec()).collect(),
+            largest,
+            config: config.clone(),
+        });
         Ok(config)
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl fmt::Debug for Client {
@@ -263,5 +295,5 @@ fn v6() -> SocketAddr {
     (Ipv6Addr::UNSPECIFIED, 0).into()
 }
 
-/// Lists of protocols that are remembered; a program asks for one or two.
+/// Configurations that are remembered; a program asks for one or two lists of protocols, over a few routes.
 const PREPARED: usize = 16;

@@ -69,7 +69,10 @@ fn sent(offload: bool) -> (u64, u64) {
     let server = start(1, tls(&[b"test"]), Config::default(), say_control);
     let address = server.address();
     on_worker(move || async move {
-        let client = client(|config| config.transport.offload = offload);
+        let client = client(|config| {
+            config.transport.offload = offload;
+            config.transport.largest_packet = 1452;
+        });
         let connection = client.connect(address, "localhost", &[b"test"]).await;
         let connection = connection.unwrap();
         ask(&connection, 4 << 20).await;

@@ -2,16 +2,19 @@
 
 use std::{rc::Rc, sync::Arc};
 
-use quinn::{Connecting, ConnectionError, VarInt, ZeroRttAccepted, crypto::rustls::HandshakeData};
+use net::RouteMtu;
+use quinn::{
+    Connecting, ConnectionError, VarInt, ZeroRttAccepted,
+    crypto::rustls::{HandshakeData, QuicServerConfig},
+};
 use tokio::sync::{mpsc::Sender, oneshot};
 
-use super::{ALPN_H3, Established, Incoming, Inner, config::Config, stats::count};
+use super::{ALPN_H3, Established, Incoming, Inner, Shared, config::Config, packet, stats::count};
 
 /// Takes connections until the endpoint is closed or told to take no more.
 pub(super) async fn run(inner: Rc<Inner>, arrived: Sender<Incoming>) {
     let shared = Arc::clone(&inner.server.shared);
-    let mut crypto = shared.tls.current();
-    let mut config = Arc::new(shared.config.quinn(crypto.clone(), &shared.token_key));
+    let mut prepared = Prepared::new(&shared);
     loop {
         let incoming = tokio::select! {
             biased;
@@ -20,13 +23,6 @@ pub(super) async fn run(inner: Rc<Inner>, arrived: Sender<Incoming>) {
             incoming = inner.quinn.accept() => incoming,
         };
         let Some(incoming) = incoming else { return };
-        let current = shared.tls.current();
-        if !Arc::ptr_eq(&current, &crypto) {
-            // Only the cryptography changes: proofs of address that were given must stay good.
-            let mut fresh = (*config).clone();
-            fresh.crypto = current.clone();
-            (crypto, config) = (current, Arc::new(fresh));
-        }
         let counters = &shared.counters;
         let validated = incoming.remote_address_validated();
         match decide(
@@ -48,9 +44,7 @@ pub(super) async fn run(inner: Rc<Inner>, arrived: Sender<Incoming>) {
                 // Only a validated address cannot be asked again.
                 let _ = incoming.retry();
             }
-            // A token is bound to the configuration whose key made it; the endpoint's own is used to judge it, so a connection is
-            // taken with a clone that differs in nothing else.
-            Decision::Take => match incoming.accept_with(Arc::clone(&config)) {
+            Decision::Take => match prepare(&mut prepared, &shared, incoming) {
                 Ok(connecting) => {
                     let guard = Pending::new(&inner);
                     tokio::task::spawn_local(handshake(guard, connecting, arrived.clone()));
@@ -65,6 +59,67 @@ pub(super) async fn run(inner: Rc<Inner>, arrived: Sender<Incoming>) {
     // New clients hear nothing: another process may listen on the same socket.
     inner.quinn.set_server_config(None);
 }
+
+/// Takes it with the cryptography of the moment, and packets as large as the way to it may carry.
+fn prepare(
+    prepared: &mut Prepared,
+    shared: &Shared,
+    incoming: quinn::Incoming,
+) -> Result<Connecting, ConnectionError> {
+    let largest = packet::largest(
+        &mut prepared.routes,
+        shared.config.transport.largest_packet,
+        incoming.remote_address(),
+    );
+    incoming.accept_with(prepared.config(shared, largest))
+}
+
+/// Configurations that connections are taken with.
+///
+/// A token is bound to the configuration whose key made it; the endpoint's own is used to judge it, so these are clones of one that differ in nothing
+/// but the cryptography (after a reload) and the largest packet.
+struct Prepared {
+    crypto: Arc<QuicServerConfig>,
+    base: quinn::ServerConfig,
+    by_largest: Vec<(u16, Arc<quinn::ServerConfig>)>,
+    routes: RouteMtu,
+}
+
+impl Prepared {
+    fn new(shared: &Shared) -> Self {
+        let crypto = shared.tls.current();
+        Self {
+            base: shared.config.quinn(crypto.clone(), &shared.token_key),
+            crypto,
+            by_largest: Vec::new(),
+            routes: RouteMtu::new(),
+        }
+    }
+
+    fn config(&mut self, shared: &Shared, largest: u16) -> Arc<quinn::ServerConfig> {
+        let current = shared.tls.current();
+        if !Arc::ptr_eq(&current, &self.crypto) {
+            self.base.crypto = current.clone();
+            self.crypto = current;
+            self.by_largest.clear();
+        }
+        let known = self.by_largest.iter().find(|(known, _)| *known == largest);
+        if let Some((_, config)) = known {
+            return Arc::clone(config);
+        }
+        let mut config = self.base.clone();
+        config.transport_config(Arc::new(shared.config.transport.quinn(largest)));
+        let config = Arc::new(config);
+        if self.by_largest.len() >= PREPARED {
+            self.by_largest.clear();
+        }
+        self.by_largest.push((largest, Arc::clone(&config)));
+        config
+    }
+}
+
+/// Routes differ by the interfaces of the machine, of which it has a few.
+const PREPARED: usize = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Decision {

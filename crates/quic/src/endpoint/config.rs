@@ -8,6 +8,8 @@ use quinn::{
     crypto::HandshakeTokenKey,
 };
 
+use super::packet::{LARGEST, USUAL, first_window};
+
 /// How fast a connection may send.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Congestion {
@@ -32,11 +34,21 @@ impl Congestion {
         }
     }
 
-    fn factory(self) -> Arc<dyn ControllerFactory + Send + Sync> {
+    /// `window`: what may be sent at first, if not as usual.
+    fn factory(self, window: Option<u64>) -> Arc<dyn ControllerFactory + Send + Sync> {
         match self {
-            Self::Cubic => Arc::new(CubicConfig::default()),
+            Self::Cubic => {
+                let mut config = CubicConfig::default();
+                window.map(|window| config.initial_window(window));
+                Arc::new(config)
+            }
+            // Begins with more than any.
             Self::Bbr => Arc::new(BbrConfig::default()),
-            Self::NewReno => Arc::new(NewRenoConfig::default()),
+            Self::NewReno => {
+                let mut config = NewRenoConfig::default();
+                window.map(|window| config.initial_window(window));
+                Arc::new(config)
+            }
         }
     }
 }
@@ -64,7 +76,8 @@ pub struct Transport {
     pub datagram_send: usize,
     /// How fast to send.
     pub congestion: Congestion,
-    /// The largest UDP payload that is tried, in bytes. From 1200 on, larger ones are searched for (RFC 8899).
+    /// The largest UDP payload that is tried, in bytes. From 1200 on, larger ones are searched for (RFC 8899): up to 1452, or, in networks of
+    /// one's own, up to what the route to the peer takes, if that is more and the system tells.
     pub largest_packet: u16,
     /// Many packets in one system call (UDP GSO), where the system can.
     pub offload: bool,
@@ -83,17 +96,18 @@ impl Default for Transport {
             datagrams: 256 << 10,
             datagram_send: 256 << 10,
             congestion: Congestion::default(),
-            largest_packet: 1452,
+            largest_packet: LARGEST,
             offload: true,
         }
     }
 }
 
 impl Transport {
-    pub(crate) fn quinn(&self) -> TransportConfig {
+    /// Said to quinn, for peers to whom packets of `largest` bytes may be tried.
+    pub(crate) fn quinn(&self, largest: u16) -> TransportConfig {
         let mut transport = TransportConfig::default();
         let mut search = MtuDiscoveryConfig::default();
-        search.upper_bound(self.largest_packet.max(LEAST_PACKET));
+        search.upper_bound(largest.max(LEAST_PACKET));
         transport
             .max_concurrent_bidi_streams(self.bidi_streams.into())
             .max_concurrent_uni_streams(self.uni_streams.into())
@@ -104,8 +118,8 @@ impl Transport {
             .keep_alive_interval(self.keep_alive)
             .datagram_receive_buffer_size((self.datagrams > 0).then_some(self.datagrams))
             .datagram_send_buffer_size(self.datagram_send)
-            .congestion_controller_factory(self.congestion.factory())
-            .mtu_discovery_config((self.largest_packet > LEAST_PACKET).then_some(search))
+            .congestion_controller_factory(self.congestion.factory(first_window(largest)))
+            .mtu_discovery_config((largest > LEAST_PACKET).then_some(search))
             .enable_segmentation_offload(self.offload);
         transport
     }
@@ -163,7 +177,10 @@ impl Config {
     ) -> quinn::ServerConfig {
         let mut config = quinn::ServerConfig::new(crypto, Arc::clone(token_key));
         config
-            .transport_config(Arc::new(self.transport.quinn()))
+            .transport_config(Arc::new(
+                self.transport
+                    .quinn(self.transport.largest_packet.min(USUAL)),
+            ))
             .migration(self.migration)
             .max_incoming(self.handshakes.max(1))
             .incoming_buffer_size(EARLY)

@@ -9,7 +9,9 @@
 
 mod admission;
 mod config;
+pub(crate) mod gather;
 mod id;
+pub(crate) mod packet;
 mod socket;
 mod stats;
 mod tls;
@@ -27,7 +29,9 @@ use std::{
 
 use aws_lc_rs::{hkdf, hmac};
 use net::{ListenSource, Shutdown, Steering, WorkerHandle};
-use quinn::{EndpointConfig, Runtime as _, TokioRuntime, VarInt, crypto::HandshakeTokenKey};
+use quinn::{
+    AsyncUdpSocket, EndpointConfig, Runtime as _, TokioRuntime, VarInt, crypto::HandshakeTokenKey,
+};
 use rustls::pki_types::CertificateDer;
 use tokio::sync::{mpsc, oneshot};
 
@@ -288,7 +292,7 @@ impl Shard {
         let index = self.index;
         config.cid_generator(move || Box::new(ids.generator(index)));
         let crypto = shared.tls.current();
-        let socket = TokioRuntime.wrap_udp_socket(self.socket)?;
+        let socket = socket(self.socket, shared.config.socket_buffer, &mut config)?;
         let mut ways_in = shared
             .ways_in
             .lock()
@@ -433,8 +437,22 @@ pub fn peer_certificate(connection: &quinn::Connection) -> Option<Vec<u8>> {
 /// Connections that wait for [`Endpoint::accept`]; handshakes beyond wait too, and count as such.
 const ARRIVED: usize = 64;
 
-/// Asks for buffers of `wanted` bytes, and says what to do when the system gives less.
-pub(crate) fn raise_buffers(socket: &UdpSocket, wanted: usize) -> io::Result<()> {
+/// What an endpoint reads and writes, and what depends on it in the endpoint's `config`. Buffers of `wanted` bytes are asked for.
+pub(crate) fn socket(
+    socket: UdpSocket,
+    wanted: usize,
+    config: &mut EndpointConfig,
+) -> io::Result<Arc<dyn AsyncUdpSocket>> {
+    let taken = packet::largest_taken(raise_buffers(&socket, wanted)?);
+    config
+        .max_udp_payload_size(taken)
+        .map_err(io::Error::other)?;
+    let socket = TokioRuntime.wrap_udp_socket(socket)?;
+    Ok(Arc::new(gather::Gathering::new(socket, taken)))
+}
+
+/// Asks for buffers of `wanted` bytes, says what to do when the system gives less, and returns what it gives for what is received.
+fn raise_buffers(socket: &UdpSocket, wanted: usize) -> io::Result<usize> {
     static WARNED: Once = Once::new();
     let granted = net::raise_udp_buffers(socket, wanted)?;
     if granted.receive < wanted || granted.send < wanted {
@@ -446,5 +464,5 @@ pub(crate) fn raise_buffers(socket: &UdpSocket, wanted: usize) -> io::Result<()>
             );
         });
     }
-    Ok(())
+    Ok(granted.receive)
 }

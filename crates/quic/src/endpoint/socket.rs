@@ -44,16 +44,37 @@ pub(super) struct Group {
     retired: AtomicBool,
     /// Sockets that an endpoint reads.
     reading: AtomicUsize,
-    ways: Vec<mpsc::Sender<Passed>>,
+    ways: Vec<Way>,
+}
+
+#[derive(Debug)]
+struct Way {
+    sender: mpsc::Sender<Passed>,
+    /// Bytes that wait in it.
+    waiting: Arc<AtomicUsize>,
 }
 
 /// The other end of a way in, for the socket with the same place.
-pub(super) type WayIn = mpsc::Receiver<Passed>;
+#[derive(Debug)]
+pub(super) struct WayIn {
+    receiver: mpsc::Receiver<Passed>,
+    waiting: Arc<AtomicUsize>,
+}
+
+fn way() -> (Way, WayIn) {
+    let (sender, receiver) = mpsc::channel(WAITING);
+    let waiting = Arc::new(AtomicUsize::new(0));
+    let way = Way {
+        sender,
+        waiting: Arc::clone(&waiting),
+    };
+    (way, WayIn { receiver, waiting })
+}
 
 impl Group {
     /// Of `count` sockets.
     pub(super) fn new(count: usize) -> (Self, Vec<WayIn>) {
-        let (ways, ends) = (0..count).map(|_| mpsc::channel(WAITING)).unzip();
+        let (ways, ends) = (0..count).map(|_| way()).unzip();
         let group = Self {
             retired: AtomicBool::new(false),
             reading: AtomicUsize::new(0),
@@ -65,13 +86,23 @@ impl Group {
     /// A datagram for the socket that its id names; lost when there is none, or when it is too busy.
     pub(super) fn give(&self, from: SocketAddr, mark: u8, datagram: &[u8]) {
         let owner = id::destination(datagram).and_then(id::owner);
-        if let Some(way) = owner.and_then(|owner| self.ways.get(usize::from(owner.socket))) {
-            let datagram = datagram.to_vec();
-            let _ = way.try_send(Passed {
-                from,
-                mark,
-                datagram,
-            });
+        let Some(way) = owner.and_then(|owner| self.ways.get(usize::from(owner.socket))) else {
+            return;
+        };
+        let length = datagram.len();
+        if way.waiting.load(SeqCst) + length > WAITING_BYTES {
+            return;
+        }
+        // Before it is there to be taken out.
+        way.waiting.fetch_add(length, SeqCst);
+        let datagram = datagram.to_vec();
+        let passed = Passed {
+            from,
+            mark,
+            datagram,
+        };
+        if way.sender.try_send(passed).is_err() {
+            way.waiting.fetch_sub(length, SeqCst);
         }
     }
 
@@ -80,7 +111,7 @@ impl Group {
         self.retired.store(true, SeqCst);
         for way in &self.ways {
             // Wakes it up. One that has no room for that is awake.
-            let _ = way.try_send(Passed {
+            let _ = way.sender.try_send(Passed {
                 from: SocketAddr::from(([0, 0, 0, 0], 0)),
                 mark: 0,
                 datagram: Vec::new(),
@@ -176,10 +207,11 @@ impl Turn {
     ) -> usize {
         let mut given = 0;
         while let (Some(buffer), Some(meta)) = (bufs.get_mut(given), meta.get_mut(given)) {
-            let Poll::Ready(Some(passed)) = self.way_in.poll_recv(cx) else {
+            let Poll::Ready(Some(passed)) = self.way_in.receiver.poll_recv(cx) else {
                 break;
             };
             let length = passed.datagram.len();
+            self.way_in.waiting.fetch_sub(length, SeqCst);
             if length == 0 || length > buffer.len() {
                 continue;
             }
@@ -299,7 +331,9 @@ impl fmt::Debug for Steered {
     }
 }
 
-/// Datagrams that wait for an endpoint; more are lost, as on any path. About 6 MiB of full packets.
+/// Datagrams that wait for an endpoint; more are lost, as on any path.
 const WAITING: usize = 4096;
+/// Bytes of them: so many datagrams of the usual size, or fewer larger ones.
+const WAITING_BYTES: usize = 6 << 20;
 /// Reads of which nothing was for this process, before other tasks have their turn.
 const READS: usize = 8;

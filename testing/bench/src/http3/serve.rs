@@ -26,6 +26,14 @@ pub fn serve(address: SocketAddr, certificate: &Path, key: &Path) -> Result<()> 
             certificates: vec![load_certificates(certificate, key)?],
             ..TlsServerOptions::default()
         },
+        quic: quic::Config {
+            transport: quic::Transport {
+                // What quic-go's server sends at most, also where the route takes more.
+                largest_packet: 1452,
+                ..quic::Transport::default()
+            },
+            ..quic::Config::default()
+        },
         ..ServeOptions::default()
     };
     quic::serve_with(address, options, answer)?.wait();
