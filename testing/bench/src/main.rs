@@ -114,8 +114,13 @@ enum Command {
     /// The least a proxy can do, started by the bench itself.
     #[command(hide = true)]
     Floor {
-        at: std::net::SocketAddr,
-        origin: std::net::SocketAddr,
+        at: SocketAddr,
+        origin: SocketAddr,
+        /// How bytes are relayed.
+        #[arg(long, value_enum, default_value_t = floor::Driver::Epoll)]
+        driver: floor::Driver,
+        #[command(flatten)]
+        tricks: floor::Tricks,
     },
 }
 
@@ -238,6 +243,11 @@ fn main() -> anyhow::Result<()> {
         } => http3::serve(address, &certificate, &key),
         Command::Http3Load(options) => http3::run(&options),
         Command::Echo { port } => origin::serve_echo(port),
-        Command::Floor { at, origin } => floor::serve(at, origin),
+        Command::Floor {
+            at,
+            origin,
+            driver,
+            tricks,
+        } => floor::serve(at, origin, driver, &tricks),
     }
 }
