@@ -44,13 +44,13 @@ fn serve_on(
     tricks: &Tricks,
 ) -> Result<()> {
     match driver {
-        Driver::Epoll => by_epoll(listener, origin),
+        Driver::Epoll => by_epoll(listener, origin, tricks.buffer.unwrap_or(BUFFER)),
         Driver::IoUring => uring::serve_on(listener, origin, tricks),
         Driver::Hybrid => hybrid::serve_on(listener, origin, tricks),
     }
 }
 
-fn by_epoll(listener: &TcpListener, origin: SocketAddr) -> Result<()> {
+fn by_epoll(listener: &TcpListener, origin: SocketAddr, buffer: usize) -> Result<()> {
     let queue = epoll::create(CreateFlags::CLOEXEC)?;
     epoll::add(
         &queue,
@@ -63,7 +63,7 @@ fn by_epoll(listener: &TcpListener, origin: SocketAddr) -> Result<()> {
         origin,
         pairs: Vec::new(),
         free: Vec::new(),
-        read: vec![0; BUFFER],
+        read: vec![0; buffer.max(1024)],
         made: Vec::with_capacity(BUFFER + 256),
     };
     let mut events = vec![

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bench::peers::Subject;
-use bench::run::{Setting, bulk, idle, keystroke, proxy, quic, relay};
+use bench::run::{Setting, bulk, floors, idle, keystroke, proxy, quic, relay};
 use bench::{floor, http3, origin, tools::Tools};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -83,6 +83,26 @@ enum Command {
         seconds: u32,
         #[arg(long, default_value_t = 100)]
         connections: u32,
+        #[command(flatten)]
+        shared: Shared,
+    },
+    /// What io_uring would bring to a proxy: the floor by epoll and by io_uring, with one switch at a time turned.
+    Floors {
+        /// Tables, separated by commas.
+        #[arg(long, value_delimiter = ',', default_value = "small")]
+        case: Vec<proxy::Case>,
+        /// Parts of names of floors, separated by commas (default: all).
+        #[arg(long, value_delimiter = ',')]
+        floor: Vec<String>,
+        #[arg(long, default_value_t = 15)]
+        rounds: u32,
+        #[arg(long, default_value_t = 2)]
+        seconds: u32,
+        #[arg(long, default_value_t = 100)]
+        connections: u32,
+        /// Epoll's floor and the other at the same time: for a busy machine.
+        #[arg(long)]
+        together: bool,
         #[command(flatten)]
         shared: Shared,
     },
@@ -217,6 +237,25 @@ fn main() -> anyhow::Result<()> {
                 rounds,
                 seconds,
                 connections,
+            },
+        ),
+        Command::Floors {
+            case,
+            floor,
+            rounds,
+            seconds,
+            connections,
+            together,
+            shared,
+        } => floors::run(
+            &shared.into(),
+            &floors::Options {
+                cases: case,
+                floors: floor,
+                rounds,
+                seconds,
+                connections,
+                together,
             },
         ),
         Command::Quic {

@@ -29,7 +29,7 @@ pub(super) fn serve_on(listener: &TcpListener, origin: SocketAddr, tricks: &Tric
     let tricks = Tricks {
         direct: false,
         buffers: 2,
-        buffer: BUFFER,
+        buffer: Some(tricks.buffer.unwrap_or(BUFFER)),
         ..tricks.clone()
     };
     let mut uring = ring::build(&tricks)?;
@@ -218,7 +218,7 @@ impl Floor<'_> {
                 self.sends.push((at, false));
             }
             pair.down.push_back(piece);
-            if n < BUFFER && !all {
+            if n < self.ring.buffers.offered && !all {
                 return Ok(Some(()));
             }
             if pair.down.len() < TOGETHER {
@@ -248,7 +248,8 @@ impl Floor<'_> {
         let (Some(mut held), Some(pair)) = (held, self.pairs[at].as_mut()) else {
             return Ok((None, None));
         };
-        let buffer = &mut self.ring.buffers.whole_mut(&mut held)[..BUFFER];
+        let offered = self.ring.buffers.offered;
+        let buffer = &mut self.ring.buffers.whole_mut(&mut held)[..offered];
         let read = received(match from_origin {
             true => pair.origin.read(buffer),
             false => pair.visitor.read(buffer),

@@ -165,7 +165,7 @@ fn io_uring_relays_with_few_buffers() {
             bundle,
             skip_success,
             buffers: 4,
-            buffer: 1024,
+            buffer: Some(1024),
             ..Tricks::default()
         };
         relays(Driver::IoUring, tricks);

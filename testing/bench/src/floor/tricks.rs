@@ -64,9 +64,9 @@ pub struct Tricks {
     /// `N/M`: waits for N completions, but, once M microseconds are over, for one only.
     #[arg(long, value_parser = min_wait)]
     pub min_wait: Option<(usize, u32)>,
-    /// Bytes of a receive buffer, at least 1024.
-    #[arg(long, default_value_t = 4096)]
-    pub buffer: usize,
+    /// Bytes of a receive buffer, at least 1024 [default: 4096 by io_uring, 32768 by the others].
+    #[arg(long)]
+    pub buffer: Option<usize>,
     /// Receive buffers, at most 16384; rounded up to a power of two.
     #[arg(long, default_value_t = 4096)]
     pub buffers: u16,
@@ -84,7 +84,7 @@ impl Default for Tricks {
             no_sqarray: true,
             skip_success: true,
             min_wait: None,
-            buffer: 4096,
+            buffer: None,
             buffers: 4096,
         }
     }

@@ -46,6 +46,7 @@ pub(super) fn serve_on(listener: &TcpListener, origin: SocketAddr, tricks: &Tric
         free: Vec::new(),
         accepting: [0; ACCEPTS],
         idle: Vec::new(),
+        queued: Vec::new(),
         at_once: Vec::new(),
         starved: Vec::new(),
         pieces: Vec::new(),
@@ -62,6 +63,7 @@ pub(super) fn serve_on(listener: &TcpListener, origin: SocketAddr, tricks: &Tric
         for completion in completions.drain(..) {
             floor.completed(&completion);
         }
+        floor.send_queued();
         floor.feed();
     }
 }
@@ -78,6 +80,8 @@ struct Floor<'r> {
     accepting: [u32; ACCEPTS],
     /// Accepts that found no place.
     idle: Vec<usize>,
+    /// Sockets for which this turn has something.
+    queued: Vec<(u32, Side)>,
     /// Sends of this turn that are done or failed when it is submitted.
     at_once: Vec<(u32, Side)>,
     /// Receives that found no buffer.
@@ -113,6 +117,8 @@ struct Half {
     /// Nothing is received while the other side does not take what was.
     held: bool,
     queue: VecDeque<Piece>,
+    /// Something is to be sent at the end of this turn.
+    queued: bool,
     /// How many pieces of the queue, and bytes, are being sent.
     sending: (usize, usize),
 }
@@ -151,6 +157,7 @@ impl Floor<'_> {
             receives: false,
             held: false,
             queue: VecDeque::new(),
+            queued: false,
             sending: (0, 0),
         };
         self.pairs.push(Pair {
@@ -361,10 +368,27 @@ impl Floor<'_> {
                 }
             }
         }
-        if self.pairs[at as usize].half(to).sending.0 == 0 {
-            self.send(at, to, self.ending());
+        let half = self.pairs[at as usize].half(to);
+        if half.sending.0 == 0 && !half.queued {
+            half.queued = true;
+            self.queued.push((at, to));
         }
         true
+    }
+
+    /// Sends what this turn has received, all of a socket together.
+    fn send_queued(&mut self) {
+        let mut queued = std::mem::take(&mut self.queued);
+        for (at, to) in queued.drain(..) {
+            let pair = &mut self.pairs[at as usize];
+            let over = matches!(pair.phase, Phase::Closing | Phase::Free);
+            let half = pair.half(to);
+            half.queued = false;
+            if !over && half.sending.0 == 0 && !half.queue.is_empty() {
+                self.send(at, to, self.ending());
+            }
+        }
+        self.queued = queued;
     }
 
     fn ending(&self) -> Ending {

@@ -408,7 +408,7 @@ pub(in crate::floor) struct Buffers {
 impl Buffers {
     fn new(submitter: &Submitter<'_>, tricks: &Tricks) -> Result<Self> {
         let count = tricks.buffers.clamp(2, 1 << 14).next_power_of_two();
-        let size = tricks.buffer.max(1024) + ROOM;
+        let size = tricks.buffer.unwrap_or(PAGE).max(1024) + ROOM;
         let all = usize::from(count) + usize::from(SPARES);
         let base = allocate(page_aligned(size * all));
         let ring: *mut BufRingEntry =
