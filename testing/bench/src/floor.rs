@@ -46,7 +46,8 @@ fn serve_on(
     match driver {
         Driver::Epoll => by_epoll(listener, origin, tricks.buffer.unwrap_or(BUFFER)),
         Driver::IoUring => uring::serve_on(listener, origin, tricks),
-        Driver::Hybrid => hybrid::serve_on(listener, origin, tricks),
+        Driver::Hybrid => hybrid::serve_on(listener, origin, tricks, true),
+        Driver::Late => hybrid::serve_on(listener, origin, tricks, false),
     }
 }
 

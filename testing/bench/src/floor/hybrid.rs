@@ -1,5 +1,7 @@
 //! The floor by half measures: epoll tells, `recv` receives, and only the sends of a turn go out together, in one `io_uring_enter` at its end.
 //!
+//! Or, to see what of it is the order and what the ring ([`super::Driver::Late`]): in one `send` each.
+//!
 //! What a runtime on epoll could do without changing how it waits. A send is queued once per socket and turn, from the buffer that was received into, and done or failed
 //! when the system call returns; what a socket refuses waits for epoll's word.
 
@@ -21,7 +23,12 @@ use super::{BUFFER, LISTENER, received, sent};
 ///
 /// # Errors
 /// When the ring or the event queue cannot be had, or fails.
-pub(super) fn serve_on(listener: &TcpListener, origin: SocketAddr, tricks: &Tricks) -> Result<()> {
+pub(super) fn serve_on(
+    listener: &TcpListener,
+    origin: SocketAddr,
+    tricks: &Tricks,
+    by_ring: bool,
+) -> Result<()> {
     let queue = epoll::create(CreateFlags::CLOEXEC)?;
     let data = EventData::new_u64(LISTENER);
     epoll::add(&queue, listener, data, EventFlags::IN)?;
@@ -42,6 +49,8 @@ pub(super) fn serve_on(listener: &TcpListener, origin: SocketAddr, tricks: &Tric
         made: Vec::new(),
         sends: Vec::new(),
         completions: Vec::new(),
+        refused: Vec::new(),
+        by_ring,
     };
     let mut events = vec![
         Event {
@@ -85,6 +94,10 @@ struct Floor<'r> {
     /// Queued in this turn: a pair, and whether to its origin.
     sends: Vec<(usize, bool)>,
     completions: Vec<Completion>,
+    /// Sends that are not done: which, and the result.
+    refused: Vec<(usize, i32)>,
+    /// Whether they go out by io_uring, or one by one.
+    by_ring: bool,
 }
 
 struct Pair {
@@ -266,25 +279,48 @@ impl Floor<'_> {
         if self.sends.is_empty() {
             return Ok(());
         }
+        self.refused.clear();
         for (number, (at, to_origin)) in self.sends.iter().enumerate() {
             let Some(pair) = &self.pairs[*at] else {
                 continue;
             };
-            let (socket, queue) = match to_origin {
+            let (mut socket, queue) = match to_origin {
                 true => (&pair.origin, &pair.up),
                 false => (&pair.visitor, &pair.down),
             };
-            let socket = Socket::Plain(socket.as_raw_fd());
-            self.ring
-                .send(socket, queue.iter(), Ending::AtOnce, number as u64);
+            if self.by_ring {
+                let socket = Socket::Plain(socket.as_raw_fd());
+                self.ring
+                    .send(socket, queue.iter(), Ending::AtOnce, number as u64);
+                continue;
+            }
+            for piece in queue {
+                let bytes = self.ring.buffers.bytes(piece);
+                let written = sent(socket.write(bytes));
+                if written != Some(bytes.len()) {
+                    let before: usize = queue
+                        .iter()
+                        .take_while(|p| !std::ptr::eq(*p, piece))
+                        .map(|p| p.to - p.from)
+                        .sum();
+                    let done = written.map_or(-libc::EPIPE, |n| (before + n) as i32);
+                    self.refused.push((number, done));
+                    break;
+                }
+            }
         }
-        self.ring.turn(false, &mut self.completions)?;
-        for failed in self.completions.drain(..) {
-            let (at, to_origin) = self.sends[failed.data as usize];
+        if self.by_ring {
+            self.ring.turn(false, &mut self.completions)?;
+            let failed = self.completions.drain(..);
+            self.refused
+                .extend(failed.map(|failed| (failed.data as usize, failed.result)));
+        }
+        for (number, result) in self.refused.drain(..) {
+            let (at, to_origin) = self.sends[number];
             let Some(pair) = self.pairs[at].as_mut() else {
                 continue;
             };
-            let done = match failed.result {
+            let done = match result {
                 n if n >= 0 => n as usize,
                 n if n == -libc::EAGAIN => 0,
                 _ => {

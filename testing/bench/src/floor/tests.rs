@@ -129,6 +129,11 @@ fn hybrid_relays() {
 }
 
 #[test]
+fn epoll_with_late_sends_relays() {
+    relays(Driver::Late, Tricks::default());
+}
+
+#[test]
 fn io_uring_relays() {
     relays(Driver::IoUring, Tricks::default());
 }
@@ -174,7 +179,7 @@ fn io_uring_relays_with_few_buffers() {
 
 #[test]
 fn a_slow_visitor_does_not_stop_others_by_any_driver() {
-    for driver in [Driver::Epoll, Driver::Hybrid, Driver::IoUring] {
+    for driver in [Driver::Epoll, Driver::Late, Driver::Hybrid, Driver::IoUring] {
         a_slow_visitor_does_not_stop_others(driver, Tricks::default());
     }
     let tricks = Tricks {

@@ -13,6 +13,8 @@ pub enum Driver {
     IoUring,
     /// Epoll and receives; sends are queued in an io_uring and go out at the end of the turn.
     Hybrid,
+    /// Epoll and receives; sends wait for the end of the turn and go out one by one.
+    Late,
 }
 
 /// When completions that the network brings are worked on.

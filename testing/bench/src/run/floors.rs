@@ -260,9 +260,10 @@ impl Sample {
 
 const PERF_STARTS: Duration = Duration::from_millis(500);
 const URING: &str = "--driver=io-uring";
-const FLOORS: [(&str, &[&str]); 16] = [
+const FLOORS: [(&str, &[&str]); 17] = [
     ("epoll", &["--driver=epoll"]),
     ("epoll, 256 KiB", &["--driver=epoll", "--buffer=262144"]),
+    ("epoll, sends at the end of the turn", &["--driver=late"]),
     ("hybrid: sends by io_uring", &["--driver=hybrid"]),
     ("io_uring", &[URING]),
     ("io_uring, sends complete", &[URING, "--skip-success=false"]),
