@@ -91,7 +91,7 @@ enum Command {
         /// Tables, separated by commas.
         #[arg(long, value_delimiter = ',', default_value = "small")]
         case: Vec<proxy::Case>,
-        /// Parts of names of floors, separated by commas (default: all).
+        /// Names of floors, or parts of them, separated by commas (default: all).
         #[arg(long, value_delimiter = ',')]
         floor: Vec<String>,
         #[arg(long, default_value_t = 15)]

@@ -74,7 +74,7 @@ pub(super) fn serve_on(
             }
             let at = (data >> 1) as usize;
             if floor.turn(at, data & 1 == 1, flags)?.is_none() {
-                // What was received before the end is sent before the end.
+                // Requests that were received before the end.
                 floor.flush()?;
                 left.extend(floor.close(at).then_some(at));
             }
@@ -222,7 +222,13 @@ impl Floor<'_> {
         loop {
             let (read, piece) = self.read(at, true)?;
             let Some(Some(n)) = read else {
-                return Ok(read.map(|_| ()));
+                // What was received before the end is sent before the end; it is met again when that is done.
+                if read.is_none() {
+                    self.flush()?;
+                }
+                let waits = |pair: &Pair| !pair.waits.is_empty();
+                let late = self.pairs[at].as_ref().is_some_and(waits);
+                return Ok(read.map(|_| ()).or(late.then_some(())));
             };
             let (Some(pair), Some(piece)) = (self.pairs[at].as_mut(), piece) else {
                 return Ok(None);

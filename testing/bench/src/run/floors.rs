@@ -22,7 +22,7 @@ use crate::{floor, origin, tools, visit};
 pub struct Options {
     /// The tables: those without TLS.
     pub cases: Vec<Case>,
-    /// Parts of the names of the floors to measure, besides epoll's; none means all.
+    /// Names of the floors to measure, or parts of them, besides epoll's; none means all.
     pub floors: Vec<String>,
     /// Number of rounds.
     pub rounds: u32,
@@ -63,7 +63,10 @@ pub fn run(setting: &Setting, options: &Options) -> Result<()> {
     let nginx = origin::nginx(&lab, ORIGIN_CORE)?;
     let mut field = Vec::new();
     for (name, arguments) in FLOORS {
-        let named = |part: &String| name.contains(part.as_str());
+        let named = |part: &String| match FLOORS.iter().any(|(whole, _)| whole == part) {
+            true => name == part,
+            false => name.contains(part.as_str()),
+        };
         if field.is_empty() || options.floors.is_empty() || options.floors.iter().any(named) {
             field.push(Entry::start(name, arguments, nginx.at, &lab)?);
         }
