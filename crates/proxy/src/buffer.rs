@@ -18,6 +18,10 @@ pub(crate) struct Input {
     end: usize,
     /// Somebody has been told to wait until something is there.
     waited_for: bool,
+    /// Much came at once the last time: a body, and more of it is there.
+    flows: bool,
+    /// `room` is one of the few large ones.
+    bulk: bool,
 }
 
 impl Input {
@@ -55,8 +59,17 @@ impl Input {
 
     /// Gives the buffer back if nothing is in it.
     pub(crate) fn rest(&mut self) {
-        if self.is_empty() && !self.room.is_empty() {
-            give_back(std::mem::take(&mut self.room));
+        if self.is_empty() {
+            self.return_room();
+        }
+    }
+
+    fn return_room(&mut self) {
+        let room = std::mem::take(&mut self.room);
+        if std::mem::take(&mut self.bulk) {
+            give_back_bulk(room);
+        } else if !room.is_empty() {
+            give_back(room);
         }
     }
 
@@ -72,6 +85,9 @@ impl Input {
         if self.room.is_empty() && !std::mem::replace(&mut self.waited_for, true) {
             ready!(conn.poll_readable(cx))?;
         }
+        if self.flows && !self.bulk && self.is_empty() {
+            self.widen();
+        }
         self.lend(ceiling.min(BUFFER));
         if self.end == self.room.len() {
             self.make_room(ceiling);
@@ -81,6 +97,7 @@ impl Input {
             Poll::Ready(Ok(n)) => {
                 self.end += n;
                 self.waited_for = false;
+                self.flows = *n >= BUFFER;
             }
             Poll::Ready(Err(_)) => {}
             Poll::Pending => self.rest(),
@@ -94,6 +111,15 @@ impl Input {
         }
         if self.room.len() < least {
             self.room.resize(least, 0);
+        }
+    }
+
+    /// Takes a large buffer, if there is one.
+    fn widen(&mut self) {
+        if let Some(bulk) = borrow_bulk() {
+            self.return_room();
+            self.room = bulk;
+            self.bulk = true;
         }
     }
 
@@ -111,9 +137,7 @@ impl Input {
 
 impl Drop for Input {
     fn drop(&mut self) {
-        if !self.room.is_empty() {
-            give_back(std::mem::take(&mut self.room));
-        }
+        self.return_room();
     }
 }
 
@@ -177,6 +201,8 @@ thread_local! {
     static STORE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
     /// Empty, for appending to. A store of their own: to make them fit for reading again would mean to write all of them once per request.
     static OUTPUTS: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
+    /// Large ones that are not lent, and how many may still be lent.
+    static BULKS: RefCell<(Vec<Vec<u8>>, usize)> = const { RefCell::new((Vec::new(), MOST_BULKS)) };
 }
 
 fn borrow() -> Vec<u8> {
@@ -200,6 +226,22 @@ fn give_back(mut buffer: Vec<u8>) {
     });
 }
 
+fn borrow_bulk() -> Option<Vec<u8>> {
+    BULKS.with_borrow_mut(|(store, left)| {
+        *left = left.checked_sub(1)?;
+        Some(store.pop().unwrap_or_else(|| vec![0; BULK]))
+    })
+}
+
+fn give_back_bulk(buffer: Vec<u8>) {
+    BULKS.with_borrow_mut(|(store, left)| {
+        *left += 1;
+        if buffer.len() == BULK && store.len() < KEPT_BULKS {
+            store.push(buffer);
+        }
+    });
+}
+
 fn give_back_output(mut buffer: Vec<u8>) {
     if buffer.capacity() > BUFFER * 2 {
         return;
@@ -212,7 +254,13 @@ fn give_back_output(mut buffer: Vec<u8>) {
     });
 }
 
-/// Two full TLS records, or many requests: larger reads no longer lower the cost of a system call that matters.
+/// Two full TLS records, or many requests.
 pub(crate) const BUFFER: usize = 32 << 10;
+/// For a body of which more is there than that: each pair of a receive and a send costs as much as it costs to move some ten KiB.
+const BULK: usize = 256 << 10;
+/// So many of them a thread lends at once; who comes later has to do with the usual ones, so that many slow visitors of large bodies hold little.
+const MOST_BULKS: usize = 32;
+/// So many it keeps when they are not lent.
+const KEPT_BULKS: usize = 4;
 /// Buffers a thread keeps when they are not lent.
 const KEPT: usize = 64;

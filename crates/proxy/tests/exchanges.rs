@@ -172,6 +172,70 @@ fn large_chunks_pass_in_both_directions_and_to_visitors_that_know_none() {
     );
 }
 
+/// Bytes that tell where they are, and whose.
+fn pattern(whose: usize, length: usize) -> Vec<u8> {
+    let word = |n: usize| ((n * 31 + whose) as u32).to_le_bytes();
+    (0..length / 4).flat_map(word).collect()
+}
+
+#[test]
+fn more_large_bodies_than_there_are_large_buffers_pass_at_once_and_whole() {
+    const LENGTH: usize = 4 << 20;
+    const VISITORS: usize = 80;
+    let origin = Origin::new(|mut stream, _| {
+        while let Some(request) = read_message(&mut stream) {
+            let whose = text(&request);
+            let whose = whose.split([' ', '/']).nth(2).and_then(|n| n.parse().ok());
+            let body = pattern(whose.expect("a number"), LENGTH);
+            let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {LENGTH}\r\n\r\n");
+            if stream
+                .write_all(&[head.as_bytes(), &body].concat())
+                .is_err()
+            {
+                return;
+            }
+        }
+    });
+    let proxy = before(&origin);
+    // Each reads its head and lets the rest wait, so that all of them hold what the proxy gives them.
+    let ask = |whose: usize| {
+        let mut visitor = connect(&proxy);
+        let request = format!("GET /{whose} HTTP/1.1\r\nHost: a\r\n\r\n");
+        visitor.write_all(request.as_bytes()).expect("sent");
+        let head = read_head(&mut visitor).expect("an answer");
+        assert!(text(&head).starts_with("HTTP/1.1 200 OK\r\n"));
+        visitor
+    };
+    let visitors: Vec<_> = (0..VISITORS).map(ask).collect();
+    for (whose, mut visitor) in visitors.into_iter().enumerate() {
+        let mut body = vec![0; LENGTH];
+        visitor.read_exact(&mut body).expect("all of it");
+        assert!(body == pattern(whose, LENGTH), "visitor {whose}");
+    }
+}
+
+#[test]
+fn requests_behind_a_large_upload_are_answered_in_turn() {
+    let (origin, told) = Origin::answering(OK);
+    let proxy = before(&origin);
+    let body = pattern(1, 3 << 20);
+    let head = format!(
+        "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    );
+    let next = b"GET /next HTTP/1.1\r\nHost: a\r\n\r\n".repeat(9);
+    let last = b"GET /last HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+    let (answers, clean) = exchange(&proxy, &[head.as_bytes(), &body, &next, last].concat());
+    assert!(clean);
+    assert_eq!(text(&answers).matches("HTTP/1.1 200 OK").count(), 11);
+    let first = told.recv_timeout(PATIENCE).expect("a request");
+    assert!(first.ends_with(&body), "the upload is whole");
+    for path in [vec!["/next"; 9], vec!["/last"]].concat() {
+        let request = told.recv_timeout(PATIENCE).expect("a request");
+        assert!(text(&request).starts_with(&format!("GET {path} ")));
+    }
+}
+
 #[test]
 fn an_http10_visitor_gets_a_body_without_chunks() {
     let (origin, _told) = Origin::answering(
