@@ -9,6 +9,13 @@ const KCP: Traits = traits(4.0, 1.15, false, Kind::Udp);
 const TLS: Traits = traits(25.0, 1.05, true, Kind::Tcp);
 const WSS: Traits = traits(25.0, 1.1, true, Kind::Tcp);
 const ALL: [Traits; 4] = [QUIC, KCP, TLS, WSS];
+/// Where the kernel's TCP bears losses.
+const BBR: [Traits; 4] = [
+    QUIC,
+    KCP,
+    traits(25.0, 1.05, false, Kind::Tcp),
+    traits(25.0, 1.1, false, Kind::Tcp),
+];
 /// What `auto://` stands for.
 const AUTO: [Traits; 3] = [QUIC, TLS, WSS];
 
@@ -32,6 +39,8 @@ struct Path {
     udp_rate: f64,
     udp: bool,
     tcp: bool,
+    /// What each way carries of the rate, if it does not yield.
+    carried: [f64; 4],
 }
 
 const FINE: Path = Path {
@@ -41,6 +50,7 @@ const FINE: Path = Path {
     udp_rate: f64::INFINITY,
     udp: true,
     tcp: true,
+    carried: [0.95; 4],
 };
 
 struct World {
@@ -95,6 +105,7 @@ impl World {
             loss,
             rate,
             udp_rate,
+            carried,
             ..
         } = self.path;
         let traits = self.ways[way];
@@ -118,7 +129,7 @@ impl World {
         } else {
             0.0
         };
-        (limit * 0.95, loss + own, rtt + queue)
+        (limit * carried[way], loss + own, rtt + queue)
     }
 
     fn run(&mut self, seconds: u64) {
@@ -204,6 +215,50 @@ fn a_path_that_loses_by_chance_is_left_to_the_transport_that_does_not_yield() {
                 world.moves
             );
             assert!(world.share(3600) > 0.99);
+        }
+    }
+}
+
+/// Where KCP and TCP both bear losses, and carry such shares of the rate.
+fn two_that_bear_losses(seed: u64, kcp: f64, tcp: f64) -> World {
+    let path = Path {
+        rtt: 0.1,
+        loss: 0.02,
+        carried: [0.95, kcp, tcp, tcp],
+        ..FINE
+    };
+    let mut world = World::new(seed, &BBR, path);
+    world.run(60);
+    world
+}
+
+#[test]
+fn of_two_that_bear_losses_the_one_that_carries_more_is_kept() {
+    for seed in seeds(100) {
+        for (kcp, tcp, best) in [(0.75, 0.95, 2), (0.95, 0.7, 1)] {
+            let mut world = two_that_bear_losses(seed, kcp, tcp);
+            let moves = &world.moves;
+            assert_eq!(world.choice.current(), best, "seed {seed}: {moves:?}");
+            world.share(60);
+            world.run(3600);
+            let share = world.share(3600);
+            assert!(share > 0.95, "seed {seed}: {share} {:?}", world.moves);
+            // What was seen is believed for ten minutes.
+            assert!(world.moves.len() <= 16, "seed {seed}: {:?}", world.moves);
+        }
+    }
+}
+
+#[test]
+fn of_two_that_carry_nearly_the_same_either_may_be_kept_without_much_moving() {
+    for seed in seeds(100) {
+        for kcp in [0.84, 0.87, 0.9, 0.95] {
+            let mut world = two_that_bear_losses(seed, kcp, 0.95);
+            world.share(60);
+            world.run(3600);
+            let share = world.share(3600);
+            assert!(share > 0.87, "seed {seed}: {share} {:?}", world.moves);
+            assert!(world.moves.len() <= 20, "seed {seed}: {:?}", world.moves);
         }
     }
 }

@@ -8,7 +8,8 @@
 //! come with a long queue are the link's own doing and do not count. The link moves at once when its way has failed, rather to a way of the
 //! other kind (TCP or UDP), because networks block kinds; and until that one has answered the others are asked too (`race`). Else it moves to a way that costs clearly less, or to one that stands before it in
 //! the user's order and costs no more, when that has been so for a while; and each move makes the next one wait longer. Where a busy link
-//! loses packets and no transport of its kind does better, the other kind is tried: its goodput then says whether it was the path or the kind.
+//! loses packets and no transport of its kind does better, or one of the other kind bears losses too, the other kind is tried: its goodput then says
+//! whether it was the path or the kind, and where the links stay.
 
 mod race;
 mod way;
@@ -37,6 +38,8 @@ pub(crate) enum Reason {
     Better { from: Known, to: Known },
     /// One that the user prefers costs no more.
     Preferred { from: Known, to: Known },
+    /// Another was seen to carry more, on a path that loses packets.
+    More { from: Known, to: Known },
     /// The way in use loses packets while it is busy, and what another of the other kind carries is not known.
     Trial { from: Known, to: Known },
 }
@@ -263,7 +266,8 @@ impl Choice {
         let reason = match (trial[to], clearly) {
             (true, _) => Reason::Trial { from, to: known },
             (false, true) => Reason::Better { from, to: known },
-            (false, false) => Reason::Preferred { from, to: known },
+            (false, false) if to < current => Reason::Preferred { from, to: known },
+            (false, false) => Reason::More { from, to: known },
         };
         Some((to, reason))
     }
@@ -284,8 +288,10 @@ impl Choice {
             let lately = |at: Duration| now.saturating_sub(at) <= REMEMBERED;
             way.known.goodput.is_none() && !way.tried_at.is_some_and(lately)
         });
-        // On a path that loses packets by chance, who does not yield carries many times more than who does. If not, there is a limit.
+        // On a path that loses packets by chance, who does not yield carries many times more than who does. If not, there is a limit. Of two who
+        // do not yield, either may carry more: one repairs at the cost of bytes, the other at the cost of waiting.
         let limited = current.traits.yields
+            || !other.traits.yields
             || self.ways.iter().any(|way| {
                 let same = way.traits.kind == current.traits.kind && way.traits.yields;
                 same && way.known.goodput.is_some_and(|other| other * 2.0 > goodput)
@@ -300,7 +306,28 @@ impl Choice {
     fn is_better(&self, to: usize, from: usize) -> bool {
         let works = self.ways[to].known.works == Some(true);
         let ratios = self.ratios(to, from).filter(|_| works);
-        ratios.is_some_and(|(least, most)| most < CLEARLY || to < from && least <= NO_MORE)
+        let Some((least, most)) = ratios else {
+            return false;
+        };
+        // A loaded link makes visitors wait for what it does not carry, a lossy one for what it has to send again.
+        if self.carries_less(to, from) {
+            return most < 1.0 / WORTH_IT;
+        }
+        let carries_more = self.carries_less(from, to);
+        most < CLEARLY || to < from && least <= NO_MORE || carries_more && least <= WORTH_IT
+    }
+
+    /// Whether one way was seen to carry less than another, on a path that loses packets, where neither yields to that. Of two who do, such a
+    /// difference would be chance, and a path that loses none is filled by all alike.
+    fn carries_less(&self, one: usize, other: usize) -> bool {
+        let (one, other) = (&self.ways[one], &self.ways[other]);
+        let lossy = |way: &Way| way.known.loss.is_some_and(|loss| loss >= LOSSY);
+        let alike = one.traits.yields || other.traits.yields;
+        let carried = one.known.goodput.zip(other.known.goodput);
+        !alike
+            && lossy(one)
+            && lossy(other)
+            && carried.is_some_and(|(one, other)| one < other * AS_MUCH)
     }
 
     /// The cost of a way as a share of that of the one in use, at the least and at the most.
@@ -383,6 +410,7 @@ impl fmt::Display for Reason {
             Self::Failed { to } => write!(f, "the way in use does not work; the other: {to}"),
             Self::Sooner { to } => write!(f, "it has answered first: {to}"),
             Self::Better { from, to } => write!(f, "clearly better: {to}, instead of {from}"),
+            Self::More { from, to } => write!(f, "carries more: {to}, instead of {from}"),
             Self::Preferred { from, to } => {
                 write!(f, "preferred, and no worse: {to}, instead of {from}")
             }
@@ -417,6 +445,10 @@ const MOST_PATIENCE: Duration = Duration::from_secs(600);
 const CLEARLY: f64 = 0.7;
 /// A cost up to this share of the current one is no more, as far as measurements go.
 const NO_MORE: f64 = 1.15;
+/// A cost up to this share of the current one is not too much for a way that carries more.
+const WORTH_IT: f64 = 2.0;
+/// Goodput from this share of another on is as much, as far as measurements go.
+const AS_MUCH: f64 = 0.92;
 /// Goodput that is this much higher counts, up to as many times.
 const NOTABLE: f64 = 1.5;
 const MOST_GAIN: f64 = 4.0;
