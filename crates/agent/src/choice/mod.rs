@@ -206,6 +206,9 @@ impl Choice {
             let to_known = self.ways[to].known;
             return Some(self.go(now, to, Reason::Failed { to: to_known }));
         }
+        if self.is_on_trial(now) {
+            return None;
+        }
         let (to, reason) = self.found(now)?;
         let stayed = now.saturating_sub(self.moved_at);
         // A move that was no failure's and shows itself to be a mistake is taken back soon.
@@ -270,6 +273,15 @@ impl Choice {
             (false, false) => Reason::More { from, to: known },
         };
         Some((to, reason))
+    }
+
+    /// Whether the way in use was to be tried, and it does not show yet what it carries: visitors who were there before stay on links of the old
+    /// way until they end, and the first second of a transfer says little.
+    fn is_on_trial(&self, now: Duration) -> bool {
+        let way = &self.ways[self.current];
+        way.tried_at == Some(self.moved_at)
+            && way.busy_times < BUSY_TIMES
+            && now.saturating_sub(self.moved_at) < TRIAL
     }
 
     /// Whether only trying can tell if it would carry more: the way in use is busy and loses packets, it may be of the kind that is throttled,
@@ -371,6 +383,7 @@ impl Choice {
         if matches!(reason, Reason::Trial { .. }) {
             self.ways[to].tried_at = Some(now);
         }
+        self.ways[to].busy_times = 0;
         for way in &mut self.ways {
             way.better_since = None;
         }
@@ -441,6 +454,9 @@ const HOLD: Duration = Duration::from_secs(5);
 /// Between two voluntary moves, at first and at most.
 const PATIENCE: Duration = Duration::from_secs(10);
 const MOST_PATIENCE: Duration = Duration::from_secs(600);
+/// How long a trial waits for visitors to use the way, and how many times it must have been seen busy.
+const TRIAL: Duration = Duration::from_secs(45);
+const BUSY_TIMES: u32 = 5;
 /// A cost below this share of the current one is clearly less.
 const CLEARLY: f64 = 0.7;
 /// A cost up to this share of the current one is no more, as far as measurements go.
