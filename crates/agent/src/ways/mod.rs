@@ -236,11 +236,11 @@ async fn watch_links(agent: Rc<Agent>, decides: bool) {
         let measures = now.duration_since(measure_at) >= MEASURE;
         let mut links = agent.watched.borrow_mut();
         // What a way carries shows while no other one has a part of the load: visitors of links that were left stay there until they end.
-        let shared = measures
-            && links
-                .iter_mut()
-                .filter(|watched| watched.is_left())
-                .fold(false, |busy, watched| watched.is_busy(now) || busy);
+        let mut shared = false;
+        let left = |watched: &&mut Watched| measures && watched.is_left();
+        for watched in links.iter_mut().filter(left) {
+            shared |= watched.is_busy(now);
+        }
         for watched in links.iter_mut() {
             if watched.is_left() || *watched.remote() != current {
                 continue;
