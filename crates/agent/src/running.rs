@@ -163,7 +163,9 @@ pub(crate) async fn run(
         _ = running => Over::Ended,
         () = elsewhere(shared, remote) => {
             // It may be silent, and says nothing of the way any more.
-            agent.watched.borrow_mut().retain(|other| !other.is(&link));
+            for watched in agent.watched.borrow_mut().iter_mut() {
+                watched.leave(&link);
+            }
             if counted.replace(false) {
                 shared.links_up.fetch_sub(1, Relaxed);
             }

@@ -276,6 +276,6 @@ const TICK: Duration = Duration::from_millis(5);
 const WARM: Duration = Duration::from_secs(2);
 /// A visitor that gets nothing for so long gives up.
 const SILENCE: Duration = Duration::from_secs(2);
-/// Longer than a way must be better before links move to it.
-const STAYS: Duration = Duration::from_secs(8);
+/// Longer than links stay on a way before another one is tried, and that must be worth it.
+const STAYS: Duration = Duration::from_secs(17);
 const PATIENCE: Duration = Duration::from_secs(75);

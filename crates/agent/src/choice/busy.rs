@@ -9,6 +9,13 @@ const KCP: Traits = traits(4.0, 1.15, false, Kind::Udp);
 const TLS: Traits = traits(25.0, 1.05, true, Kind::Tcp);
 const WSS: Traits = traits(25.0, 1.1, true, Kind::Tcp);
 const ALL: [Traits; 4] = [QUIC, KCP, TLS, WSS];
+/// Where the kernel's TCP bears losses.
+const BBR: [Traits; 4] = [
+    QUIC,
+    KCP,
+    traits(25.0, 1.05, false, Kind::Tcp),
+    traits(25.0, 1.1, false, Kind::Tcp),
+];
 /// What `auto://` stands for.
 const AUTO: [Traits; 3] = [QUIC, TLS, WSS];
 
@@ -32,6 +39,8 @@ struct Path {
     udp_rate: f64,
     udp: bool,
     tcp: bool,
+    /// What each way carries of the rate, if it does not yield.
+    carried: [f64; 4],
 }
 
 const FINE: Path = Path {
@@ -41,6 +50,7 @@ const FINE: Path = Path {
     udp_rate: f64::INFINITY,
     udp: true,
     tcp: true,
+    carried: [0.95; 4],
 };
 
 struct World {
@@ -52,6 +62,9 @@ struct World {
     moves: Vec<(Duration, Move)>,
     carried: f64,
     silent_since: Option<Duration>,
+    /// How long visitors stay on links of the former way, and share the path with the new ones.
+    linger: Duration,
+    moved_at: Option<Duration>,
     /// Seconds on each way.
     on: [f64; 4],
 }
@@ -69,6 +82,8 @@ impl World {
             moves: Vec::new(),
             carried: 0.0,
             silent_since: None,
+            linger: Duration::ZERO,
+            moved_at: None,
             on: [0.0; 4],
         }
     }
@@ -95,6 +110,7 @@ impl World {
             loss,
             rate,
             udp_rate,
+            carried,
             ..
         } = self.path;
         let traits = self.ways[way];
@@ -118,7 +134,7 @@ impl World {
         } else {
             0.0
         };
-        (limit * 0.95, loss + own, rtt + queue)
+        (limit * carried[way], loss + own, rtt + queue)
     }
 
     fn run(&mut self, seconds: u64) {
@@ -136,12 +152,13 @@ impl World {
                 let sampled = self.noise(1.0) < 1.0;
                 let loss = sampled.then(|| loss * self.noise(0.3));
                 let goodput = goodput * self.noise(0.1);
+                let shared = self.moved_at.is_some_and(|at| self.now - at < self.linger);
                 let figures = Figures {
                     rtt: Some(Duration::from_secs_f64(rtt)),
                     longest: None,
                     shortest: None,
                     loss,
-                    goodput: (goodput > 125_000.0).then_some(goodput),
+                    goodput: (goodput > 125_000.0 && !shared).then_some(goodput),
                 };
                 self.choice.measured(self.now, figures);
             } else {
@@ -170,6 +187,7 @@ impl World {
             }
             if let Some(moved) = self.choice.decide(self.now) {
                 self.moves.push((self.now, moved));
+                self.moved_at = Some(self.now);
                 self.silent_since = None;
             }
         }
@@ -204,6 +222,74 @@ fn a_path_that_loses_by_chance_is_left_to_the_transport_that_does_not_yield() {
                 world.moves
             );
             assert!(world.share(3600) > 0.99);
+        }
+    }
+}
+
+/// Where KCP and TCP both bear losses, and carry such shares of the rate.
+fn two_that_bear_losses(seed: u64, kcp: f64, tcp: f64) -> World {
+    let path = Path {
+        rtt: 0.1,
+        loss: 0.02,
+        carried: [0.95, kcp, tcp, tcp],
+        ..FINE
+    };
+    let mut world = World::new(seed, &BBR, path);
+    world.run(60);
+    world
+}
+
+#[test]
+fn of_two_that_bear_losses_the_one_that_carries_more_is_kept() {
+    for seed in seeds(30) {
+        for (kcp, tcp, best) in [(0.75, 0.95, 2), (0.95, 0.7, 1)] {
+            let mut world = two_that_bear_losses(seed, kcp, tcp);
+            let moves = &world.moves;
+            assert_eq!(world.choice.current(), best, "seed {seed}: {moves:?}");
+            world.share(60);
+            world.run(3600);
+            let share = world.share(3600);
+            assert!(share > 0.95, "seed {seed}: {share} {:?}", world.moves);
+            // What was seen is believed for ten minutes.
+            assert!(world.moves.len() <= 16, "seed {seed}: {:?}", world.moves);
+        }
+    }
+}
+
+#[test]
+fn a_trial_lasts_until_the_way_carries_something_alone() {
+    for seed in seeds(100) {
+        let path = Path {
+            rtt: 0.1,
+            loss: 0.05,
+            carried: [0.95, 0.75, 0.95, 0.95],
+            ..FINE
+        };
+        let mut world = World::new(seed, &BBR, path);
+        world.linger = Duration::from_secs(20);
+        world.run(100);
+        let (now, moves) = (world.choice.current(), &world.moves);
+        assert_eq!((now, moves.len()), (2, 2), "seed {seed}: {moves:?}");
+        // Nobody uses it: the trial is over.
+        let mut world = World::new(seed, &BBR, path);
+        world.linger = Duration::from_secs(60);
+        world.run(200);
+        let (now, moves) = (world.choice.current(), &world.moves);
+        assert_eq!((now, moves.len()), (1, 3), "seed {seed}: {moves:?}");
+        assert!(moves[2].0 - moves[1].0 <= Duration::from_secs(55));
+    }
+}
+
+#[test]
+fn of_two_that_carry_nearly_the_same_either_may_be_kept_without_much_moving() {
+    for seed in seeds(30) {
+        for kcp in [0.84, 0.87, 0.9, 0.95] {
+            let mut world = two_that_bear_losses(seed, kcp, 0.95);
+            world.share(60);
+            world.run(3600);
+            let share = world.share(3600);
+            assert!(share > 0.87, "seed {seed}: {share} {:?}", world.moves);
+            assert!(world.moves.len() <= 20, "seed {seed}: {:?}", world.moves);
         }
     }
 }

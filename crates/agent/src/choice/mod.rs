@@ -8,7 +8,8 @@
 //! come with a long queue are the link's own doing and do not count. The link moves at once when its way has failed, rather to a way of the
 //! other kind (TCP or UDP), because networks block kinds; and until that one has answered the others are asked too (`race`). Else it moves to a way that costs clearly less, or to one that stands before it in
 //! the user's order and costs no more, when that has been so for a while; and each move makes the next one wait longer. Where a busy link
-//! loses packets and no transport of its kind does better, the other kind is tried: its goodput then says whether it was the path or the kind.
+//! loses packets and no transport of its kind does better, or one of the other kind bears losses too, the other kind is tried: its goodput then says
+//! whether it was the path or the kind, and where the links stay.
 
 mod race;
 mod way;
@@ -37,6 +38,8 @@ pub(crate) enum Reason {
     Better { from: Known, to: Known },
     /// One that the user prefers costs no more.
     Preferred { from: Known, to: Known },
+    /// Another was seen to carry more, on a path that loses packets.
+    More { from: Known, to: Known },
     /// The way in use loses packets while it is busy, and what another of the other kind carries is not known.
     Trial { from: Known, to: Known },
 }
@@ -203,6 +206,9 @@ impl Choice {
             let to_known = self.ways[to].known;
             return Some(self.go(now, to, Reason::Failed { to: to_known }));
         }
+        if self.is_on_trial(now) {
+            return None;
+        }
         let (to, reason) = self.found(now)?;
         let stayed = now.saturating_sub(self.moved_at);
         // A move that was no failure's and shows itself to be a mistake is taken back soon.
@@ -263,9 +269,19 @@ impl Choice {
         let reason = match (trial[to], clearly) {
             (true, _) => Reason::Trial { from, to: known },
             (false, true) => Reason::Better { from, to: known },
-            (false, false) => Reason::Preferred { from, to: known },
+            (false, false) if to < current => Reason::Preferred { from, to: known },
+            (false, false) => Reason::More { from, to: known },
         };
         Some((to, reason))
+    }
+
+    /// Whether the way in use was to be tried, and it does not show yet what it carries: visitors who were there before stay on links of the old
+    /// way until they end, and the first second of a transfer says little.
+    fn is_on_trial(&self, now: Duration) -> bool {
+        let way = &self.ways[self.current];
+        way.tried_at == Some(self.moved_at)
+            && way.busy_times < BUSY_TIMES
+            && now.saturating_sub(self.moved_at) < TRIAL
     }
 
     /// Whether only trying can tell if it would carry more: the way in use is busy and loses packets, it may be of the kind that is throttled,
@@ -284,8 +300,10 @@ impl Choice {
             let lately = |at: Duration| now.saturating_sub(at) <= REMEMBERED;
             way.known.goodput.is_none() && !way.tried_at.is_some_and(lately)
         });
-        // On a path that loses packets by chance, who does not yield carries many times more than who does. If not, there is a limit.
+        // On a path that loses packets by chance, who does not yield carries many times more than who does. If not, there is a limit. Of two who
+        // do not yield, either may carry more: one repairs at the cost of bytes, the other at the cost of waiting.
         let limited = current.traits.yields
+            || !other.traits.yields
             || self.ways.iter().any(|way| {
                 let same = way.traits.kind == current.traits.kind && way.traits.yields;
                 same && way.known.goodput.is_some_and(|other| other * 2.0 > goodput)
@@ -300,7 +318,28 @@ impl Choice {
     fn is_better(&self, to: usize, from: usize) -> bool {
         let works = self.ways[to].known.works == Some(true);
         let ratios = self.ratios(to, from).filter(|_| works);
-        ratios.is_some_and(|(least, most)| most < CLEARLY || to < from && least <= NO_MORE)
+        let Some((least, most)) = ratios else {
+            return false;
+        };
+        // A loaded link makes visitors wait for what it does not carry, a lossy one for what it has to send again.
+        if self.carries_less(to, from) {
+            return most < 1.0 / WORTH_IT;
+        }
+        let carries_more = self.carries_less(from, to);
+        most < CLEARLY || to < from && least <= NO_MORE || carries_more && least <= WORTH_IT
+    }
+
+    /// Whether one way was seen to carry less than another, on a path that loses packets, where neither yields to that. Of two who do, such a
+    /// difference would be chance, and a path that loses none is filled by all alike.
+    fn carries_less(&self, one: usize, other: usize) -> bool {
+        let (one, other) = (&self.ways[one], &self.ways[other]);
+        let lossy = |way: &Way| way.known.loss.is_some_and(|loss| loss >= LOSSY);
+        let alike = one.traits.yields || other.traits.yields;
+        let carried = one.known.goodput.zip(other.known.goodput);
+        !alike
+            && lossy(one)
+            && lossy(other)
+            && carried.is_some_and(|(one, other)| one < other * AS_MUCH)
     }
 
     /// The cost of a way as a share of that of the one in use, at the least and at the most.
@@ -344,6 +383,7 @@ impl Choice {
         if matches!(reason, Reason::Trial { .. }) {
             self.ways[to].tried_at = Some(now);
         }
+        self.ways[to].busy_times = 0;
         for way in &mut self.ways {
             way.better_since = None;
         }
@@ -383,6 +423,7 @@ impl fmt::Display for Reason {
             Self::Failed { to } => write!(f, "the way in use does not work; the other: {to}"),
             Self::Sooner { to } => write!(f, "it has answered first: {to}"),
             Self::Better { from, to } => write!(f, "clearly better: {to}, instead of {from}"),
+            Self::More { from, to } => write!(f, "carries more: {to}, instead of {from}"),
             Self::Preferred { from, to } => {
                 write!(f, "preferred, and no worse: {to}, instead of {from}")
             }
@@ -413,10 +454,17 @@ const HOLD: Duration = Duration::from_secs(5);
 /// Between two voluntary moves, at first and at most.
 const PATIENCE: Duration = Duration::from_secs(10);
 const MOST_PATIENCE: Duration = Duration::from_secs(600);
+/// How long a trial waits for visitors to use the way, and how many times it must have been seen busy.
+const TRIAL: Duration = Duration::from_secs(45);
+const BUSY_TIMES: u32 = 5;
 /// A cost below this share of the current one is clearly less.
 const CLEARLY: f64 = 0.7;
 /// A cost up to this share of the current one is no more, as far as measurements go.
 const NO_MORE: f64 = 1.15;
+/// A cost up to this share of the current one is not too much for a way that carries more.
+const WORTH_IT: f64 = 2.0;
+/// Goodput from this share of another on is as much, as far as measurements go.
+const AS_MUCH: f64 = 0.95;
 /// Goodput that is this much higher counts, up to as many times.
 const NOTABLE: f64 = 1.5;
 const MOST_GAIN: f64 = 4.0;

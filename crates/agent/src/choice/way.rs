@@ -59,6 +59,8 @@ pub(super) struct Way {
     /// Smoothed round-trip time.
     mean: Option<Duration>,
     pub(super) goodput_at: Duration,
+    /// How often it was, since links came to it.
+    pub(super) busy_times: u32,
     /// Whether that goodput was all that the way could carry: packets were lost, or a queue stood.
     pub(super) tight: bool,
     pub(super) loss_at: Duration,
@@ -91,6 +93,7 @@ impl Way {
             known: Known::default(),
             mean: None,
             goodput_at: Duration::ZERO,
+            busy_times: 0,
             tight: false,
             loss_at: Duration::ZERO,
             least: [None; 2],
@@ -160,6 +163,7 @@ impl Way {
                 .map_or(goodput, |known| goodput.max(known * FADE));
             self.known.goodput = Some(best);
             self.goodput_at = now;
+            self.busy_times = self.busy_times.saturating_add(1);
             self.tight = queued || self.known.loss.is_some_and(|loss| loss >= LOSSY);
         }
     }

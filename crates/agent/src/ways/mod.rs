@@ -234,8 +234,15 @@ async fn watch_links(agent: Rc<Agent>, decides: bool) {
         looked_at = now;
         let current = ways.current();
         let measures = now.duration_since(measure_at) >= MEASURE;
-        for watched in agent.watched.borrow_mut().iter_mut() {
-            if *watched.remote() != current {
+        let mut links = agent.watched.borrow_mut();
+        // What a way carries shows while no other one has a part of the load: visitors of links that were left stay there until they end.
+        let mut shared = false;
+        let left = |watched: &&mut Watched| measures && watched.is_left();
+        for watched in links.iter_mut().filter(left) {
+            shared |= watched.is_busy(now);
+        }
+        for watched in links.iter_mut() {
+            if watched.is_left() || *watched.remote() != current {
                 continue;
             }
             if watched.is_silent(now, late) {
@@ -243,13 +250,15 @@ async fn watch_links(agent: Rc<Agent>, decides: bool) {
                 ways.choice()
                     .failed(ways.started.elapsed(), ways.number(&current).unwrap_or(0));
             } else if measures {
-                let figures = watched.figures(now);
+                let mut figures = watched.figures(now);
+                figures.goodput = figures.goodput.filter(|_| !shared);
                 let mut choice = ways.choice();
                 if choice.current() == ways.number(&current).unwrap_or(0) {
                     choice.measured(ways.started.elapsed(), figures);
                 }
             }
         }
+        drop(links);
         if measures {
             measure_at = now;
         }

@@ -12,6 +12,8 @@ use crate::choice::Figures;
 pub(crate) struct Watched {
     link: Link,
     remote: Remote,
+    /// Visitors who were there before may still load it.
+    left: bool,
     sent: u64,
     received: u64,
     measured_at: Instant,
@@ -96,6 +98,7 @@ impl Watched {
             silence: Silence::new(limit, now),
             link,
             remote,
+            left: false,
             sent,
             received,
             measured_at: now,
@@ -112,6 +115,15 @@ impl Watched {
 
     pub(crate) fn is(&self, link: &Link) -> bool {
         self.link.is(link)
+    }
+
+    /// Links go another way; this one stays for those who are on it.
+    pub(crate) fn leave(&mut self, link: &Link) {
+        self.left |= self.is(link);
+    }
+
+    pub(super) fn is_left(&self) -> bool {
+        self.left
     }
 
     /// Whether the link speaks and gets no answer, on any transport: their acknowledgements come by themselves.
@@ -138,13 +150,23 @@ impl Watched {
         rtt
     }
 
-    pub(super) fn figures(&mut self, now: Instant) -> Figures {
+    /// Whether it carries much since it was last asked for that, or for its figures.
+    pub(super) fn is_busy(&mut self, now: Instant) -> bool {
+        self.rate(now) >= BUSY
+    }
+
+    /// Bytes per second since the last time.
+    fn rate(&mut self, now: Instant) -> f64 {
         let seconds = now.duration_since(self.measured_at).as_secs_f64();
         self.measured_at = now;
         let (sent, received) = self.link.bytes();
         let moved = (sent - self.sent).max(received - self.received);
         (self.sent, self.received) = (sent, received);
-        let rate = moved as f64 / seconds.max(0.001);
+        moved as f64 / seconds.max(0.001)
+    }
+
+    pub(super) fn figures(&mut self, now: Instant) -> Figures {
+        let rate = self.rate(now);
         let path = self.link.path();
         let loss = path.and_then(|path| self.loss(path));
         let rtt = self.note_round_trip();
