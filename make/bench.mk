@@ -2,6 +2,8 @@
 
 CARGO_TARGET_DIR ?= target
 PEERS := $(abspath $(CARGO_TARGET_DIR))/peers
+# Another build of gt to be measured, as the one of `make dist`: make bench-proxy GT=target/pgo/gt
+GT ?= $(CARGO_TARGET_DIR)/release/gt
 SOAK_SECONDS ?= 300
 SOAK_SEED ?= 1
 
@@ -11,7 +13,7 @@ bench: bench-relay bench-bulk bench-idle bench-keystroke ## gt beside rathole an
 
 bench-relay bench-bulk bench-idle bench-keystroke: bench-%: bench-peers
 	cargo build --release -p gt -p bench
-	$(CARGO_TARGET_DIR)/release/bench $* --gt $(CARGO_TARGET_DIR)/release/gt --peers $(PEERS)
+	$(CARGO_TARGET_DIR)/release/bench $* --gt $(GT) --peers $(PEERS)
 
 KCP_ROUNDS ?= 7
 KCP_MILLIS ?= 1000
@@ -25,7 +27,7 @@ bench-kcp-scale: ## 10,000 KCP sessions at one listener beside kcp-go's, in turn
 
 bench-proxy: ## gt proxy beside nginx and HAProxy; needs nginx, haproxy, wrk, h2load
 	cargo build --release -p gt -p bench
-	$(CARGO_TARGET_DIR)/release/bench proxy --gt $(CARGO_TARGET_DIR)/release/gt
+	$(CARGO_TARGET_DIR)/release/bench proxy --gt $(GT)
 
 bench-quic: $(PEERS)/bin/quic-go-bench ## HTTP/3 of crate quic beside quic-go; needs Go
 	cargo build --release -p bench
