@@ -57,7 +57,11 @@ fn who_does_not_ask_waits_as_long_as_peers_may_wait() {
 fn a_peer_acknowledges_a_lone_packet_as_soon_as_it_is_asked_to() {
     for (every, delay) in [(1, 25), (10, 2)] {
         let delay = Duration::from_millis(delay);
-        let (times, asked) = acknowledged(Some(Acks { every, delay }));
+        let (times, asked) = acknowledged(Some(Acks {
+            every,
+            delay,
+            packets_from: 0,
+        }));
         assert!(asked > 0, "it was never asked");
         let soon = times[times.len() / 4];
         assert!(
@@ -70,6 +74,21 @@ fn a_peer_acknowledges_a_lone_packet_as_soon_as_it_is_asked_to() {
 #[test]
 fn a_peer_waits_for_as_many_packets_as_it_is_asked_to() {
     let delay = Duration::from_millis(15);
-    let (times, _) = acknowledged(Some(Acks { every: 10, delay }));
+    let (times, _) = acknowledged(Some(Acks {
+        every: 10,
+        delay,
+        packets_from: 0,
+    }));
     assert!(times[times.len() / 2] >= delay, "{times:?}");
+}
+
+#[test]
+fn nobody_is_asked_where_packets_are_smaller_than_was_said() {
+    let delay = Duration::from_millis(2);
+    let acks = Acks {
+        every: 10,
+        delay,
+        packets_from: 4096,
+    };
+    assert_eq!(acknowledged(Some(acks)).1, 0);
 }

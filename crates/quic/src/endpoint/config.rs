@@ -94,6 +94,8 @@ pub struct Acks {
     pub every: u32,
     /// How long it waits for so many, 1 ms at least. What a path carries that has room for fewer is delayed by this in each round trip.
     pub delay: Duration,
+    /// Bytes: only where packets of this size or larger are tried are peers asked ([`Transport::largest_packet`]); 0: everywhere.
+    pub packets_from: u16,
 }
 
 impl Acks {
@@ -146,7 +148,11 @@ impl Transport {
             .congestion_controller_factory(self.congestion.factory(first_window(largest)))
             .mtu_discovery_config((largest > LEAST_PACKET).then_some(search))
             .enable_segmentation_offload(self.offload)
-            .ack_frequency_config(self.acks.map(Acks::quinn));
+            .ack_frequency_config(
+                self.acks
+                    .filter(|acks| largest >= acks.packets_from)
+                    .map(Acks::quinn),
+            );
         transport
     }
 }
