@@ -4,6 +4,9 @@
 //! ends, two fields are put in; answers pass unread. Per request: two receives, two sends, a share of one wait, no allocation, and the queue is
 //! never told anything after the two connections were added. This is how NiubiX works, which cannot be had any more, and it stands for it.
 //!
+//! [`Driver::Epoll`] is this file's. The others do the same by other means: [`Driver::IoUring`] (`floor/uring.rs`) and [`Driver::Hybrid`] (`floor/hybrid.rs`),
+//! with [`Tricks`] for what of io_uring they use.
+//!
 //! It is no proxy to use: requests are not parsed, bodies of requests are not followed, and whoever sends a head in pieces is given up.
 
 use std::io::{ErrorKind, Read, Write};
@@ -13,16 +16,42 @@ use anyhow::{Context, Result};
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::fd::OwnedFd;
 
+mod hybrid;
+mod tricks;
+mod uring;
+
+pub use tricks::{Driver, Receive, TaskRun, Tricks};
+
 /// Serves until it is killed.
 ///
 /// # Errors
-/// When the address is taken, or the event queue fails.
-pub fn serve(at: SocketAddr, origin: SocketAddr) -> Result<()> {
+/// When the address is taken, the event queue or the ring fails, or io_uring is forbidden here.
+pub fn serve(at: SocketAddr, origin: SocketAddr, driver: Driver, tricks: &Tricks) -> Result<()> {
     crate::origin::raise_descriptor_limit();
-    serve_on(&listen(at)?, origin)
+    serve_on(&listen(at)?, origin, driver, tricks)
 }
 
-fn serve_on(listener: &TcpListener, origin: SocketAddr) -> Result<()> {
+/// Whether this system lets processes have an io_uring: containers often do not.
+#[must_use]
+pub fn has_io_uring() -> bool {
+    uring::ring::build(&Tricks::default()).is_ok()
+}
+
+fn serve_on(
+    listener: &TcpListener,
+    origin: SocketAddr,
+    driver: Driver,
+    tricks: &Tricks,
+) -> Result<()> {
+    match driver {
+        Driver::Epoll => by_epoll(listener, origin, tricks.buffer.unwrap_or(BUFFER)),
+        Driver::IoUring => uring::serve_on(listener, origin, tricks),
+        Driver::Hybrid => hybrid::serve_on(listener, origin, tricks, true),
+        Driver::Late => hybrid::serve_on(listener, origin, tricks, false),
+    }
+}
+
+fn by_epoll(listener: &TcpListener, origin: SocketAddr, buffer: usize) -> Result<()> {
     let queue = epoll::create(CreateFlags::CLOEXEC)?;
     epoll::add(
         &queue,
@@ -35,7 +64,7 @@ fn serve_on(listener: &TcpListener, origin: SocketAddr) -> Result<()> {
         origin,
         pairs: Vec::new(),
         free: Vec::new(),
-        read: vec![0; BUFFER],
+        read: vec![0; buffer.max(1024)],
         made: Vec::with_capacity(BUFFER + 256),
     };
     let mut events = vec![
@@ -231,43 +260,4 @@ const LISTENER: u64 = u64::MAX;
 const BUFFER: usize = 32 << 10;
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn requests_get_two_fields_and_their_answers_come_back() {
-        let origin = TcpListener::bind("127.0.0.1:0").unwrap();
-        let to = origin.local_addr().unwrap();
-        let listener = listen("127.0.0.1:0".parse().unwrap()).unwrap();
-        let at = listener.local_addr().unwrap();
-        // It serves until the process ends.
-        std::thread::spawn(move || serve_on(&listener, to));
-        let mut visitor = TcpStream::connect(at).unwrap();
-        let (mut behind, _) = origin.accept().unwrap();
-        let wanted = "GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 127.0.0.1\r\nX-Real-IP: 127.0.0.1\r\n\r\n";
-        for _ in 0..3 {
-            visitor
-                .write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-                .unwrap();
-            let mut asked = vec![0; wanted.len()];
-            behind.read_exact(&mut asked).unwrap();
-            assert_eq!(asked, wanted.as_bytes());
-            let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
-            behind.write_all(answer).unwrap();
-            let mut answered = vec![0; answer.len()];
-            visitor.read_exact(&mut answered).unwrap();
-            assert_eq!(answered, answer);
-        }
-        // More than sockets hold: what the visitor does not take yet is not lost.
-        let large = vec![7; 16 << 20];
-        let sent = large.clone();
-        let sending = std::thread::spawn(move || {
-            behind.write_all(&sent).unwrap();
-            drop(behind);
-        });
-        let mut got = Vec::new();
-        visitor.read_to_end(&mut got).unwrap();
-        sending.join().unwrap();
-        assert!(got == large);
-    }
-}
+mod tests;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bench::peers::Subject;
-use bench::run::{Setting, bulk, idle, keystroke, proxy, quic, relay};
+use bench::run::{Setting, bulk, floors, idle, keystroke, proxy, quic, relay};
 use bench::{floor, http3, origin, tools::Tools};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -86,6 +86,26 @@ enum Command {
         #[command(flatten)]
         shared: Shared,
     },
+    /// What io_uring would bring to a proxy: the floor by epoll and by io_uring, with one switch at a time turned.
+    Floors {
+        /// Tables, separated by commas.
+        #[arg(long, value_delimiter = ',', default_value = "small")]
+        case: Vec<proxy::Case>,
+        /// Names of floors, or parts of them, separated by commas (default: all).
+        #[arg(long, value_delimiter = ',')]
+        floor: Vec<String>,
+        #[arg(long, default_value_t = 15)]
+        rounds: u32,
+        #[arg(long, default_value_t = 2)]
+        seconds: u32,
+        #[arg(long, default_value_t = 100)]
+        connections: u32,
+        /// Epoll's floor and the other at the same time: for a busy machine.
+        #[arg(long)]
+        together: bool,
+        #[command(flatten)]
+        shared: Shared,
+    },
     /// HTTP/3 beside quic-go: requests, connections and bytes per CPU-second of the server.
     Quic {
         /// Tables, separated by commas (default: all).
@@ -114,8 +134,13 @@ enum Command {
     /// The least a proxy can do, started by the bench itself.
     #[command(hide = true)]
     Floor {
-        at: std::net::SocketAddr,
-        origin: std::net::SocketAddr,
+        at: SocketAddr,
+        origin: SocketAddr,
+        /// How bytes are relayed.
+        #[arg(long, value_enum, default_value_t = floor::Driver::Epoll)]
+        driver: floor::Driver,
+        #[command(flatten)]
+        tricks: floor::Tricks,
     },
 }
 
@@ -214,6 +239,25 @@ fn main() -> anyhow::Result<()> {
                 connections,
             },
         ),
+        Command::Floors {
+            case,
+            floor,
+            rounds,
+            seconds,
+            connections,
+            together,
+            shared,
+        } => floors::run(
+            &shared.into(),
+            &floors::Options {
+                cases: case,
+                floors: floor,
+                rounds,
+                seconds,
+                connections,
+                together,
+            },
+        ),
         Command::Quic {
             case,
             rounds,
@@ -238,6 +282,11 @@ fn main() -> anyhow::Result<()> {
         } => http3::serve(address, &certificate, &key),
         Command::Http3Load(options) => http3::run(&options),
         Command::Echo { port } => origin::serve_echo(port),
-        Command::Floor { at, origin } => floor::serve(at, origin),
+        Command::Floor {
+            at,
+            origin,
+            driver,
+            tricks,
+        } => floor::serve(at, origin, driver, &tricks),
     }
 }

@@ -1,6 +1,7 @@
 //! The benches: each starts its relays, takes its figures round by round, and publishes a report.
 
 pub mod bulk;
+pub mod floors;
 pub mod idle;
 pub mod keystroke;
 pub mod proxy;

@@ -30,7 +30,7 @@ pub enum Case {
 }
 
 impl Case {
-    pub(super) fn title(self) -> &'static str {
+    pub(in crate::run) fn title(self) -> &'static str {
         match self {
             Self::Small => "12 bytes, keep-alive",
             Self::Medium => "10 KiB, keep-alive",
@@ -59,7 +59,7 @@ impl Case {
     }
 
     /// How long a correct answer is, head and body.
-    pub(super) fn answer_length(self, doors: Doors) -> Result<u64> {
+    pub(in crate::run) fn answer_length(self, doors: Doors) -> Result<u64> {
         let get = match self {
             Self::Closing => visit::get_last,
             _ => visit::get,
@@ -74,7 +74,7 @@ impl Case {
     }
 
     /// The load.
-    pub(super) fn run(
+    pub(in crate::run) fn run(
         self,
         doors: Doors,
         connections: u32,

@@ -13,7 +13,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 
 pub use case::Case;
-use subject::Doors;
+pub(super) use subject::Doors;
 pub use subject::Subject;
 
 use super::{ORIGIN_CORE, READY, RELAY_CORE, Setting};
@@ -21,7 +21,7 @@ use crate::lab::{Lab, Program};
 use crate::load::Load;
 use crate::procstat::{self, Usage};
 use crate::table::{Report, Table, spread};
-use crate::{origin, tools, visit};
+use crate::{floor, origin, tools, visit};
 
 /// How to run it.
 pub struct Options {
@@ -114,6 +114,10 @@ impl Options {
             if self.before.is_none() {
                 let before = [Subject::GtBefore, Subject::GtBeforeMultiplex];
                 subjects.retain(|subject| !before.contains(subject));
+            }
+            if !floor::has_io_uring() {
+                eprintln!("this system allows no io_uring: its floor is left out");
+                subjects.retain(|subject| *subject != Subject::FloorUring);
             }
         }
         subjects

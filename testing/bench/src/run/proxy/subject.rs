@@ -30,23 +30,26 @@ pub enum Subject {
     Haproxy,
     /// What the kernel allows.
     Floor,
+    /// What it allows by io_uring.
+    FloorUring,
 }
 
 /// Where a proxy listens.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Doors {
-    pub(super) plain: SocketAddr,
+pub(in crate::run) struct Doors {
+    pub(in crate::run) plain: SocketAddr,
     /// TLS, with HTTP/2 by ALPN.
-    pub(super) tls: SocketAddr,
+    pub(in crate::run) tls: SocketAddr,
 }
 
 impl Subject {
     /// Whether it takes part in a table.
     pub(super) fn can(self, case: Case) -> bool {
-        self != Self::Floor || !matches!(case, Case::Tls | Case::H2 | Case::Idle)
+        let floor = matches!(self, Self::Floor | Self::FloorUring);
+        !floor || !matches!(case, Case::Tls | Case::H2 | Case::Idle)
     }
 
-    pub(super) const ALL: [Self; 8] = [
+    pub(super) const ALL: [Self; 9] = [
         Self::Gt,
         Self::GtMultiplex,
         Self::GtBefore,
@@ -55,6 +58,7 @@ impl Subject {
         Self::Haproxy,
         Self::NginxClosing,
         Self::Floor,
+        Self::FloorUring,
     ];
 
     pub(super) fn name(self) -> &'static str {
@@ -67,6 +71,7 @@ impl Subject {
             Self::NginxClosing => "nginx, no keepalive upstream",
             Self::Haproxy => "haproxy, http-reuse always",
             Self::Floor => "floor: bytes relayed by epoll",
+            Self::FloorUring => "floor: bytes relayed by io_uring",
         }
     }
 
@@ -97,8 +102,12 @@ impl Subject {
                     .args(["proxy", "--no-supervisor", "-c"])
                     .arg(config)
             }
-            Self::Floor => Line::new(std::env::current_exe()?)
+            Self::Floor | Self::FloorUring => Line::new(std::env::current_exe()?)
                 .arg("floor")
+                .arg(match self {
+                    Self::FloorUring => "--driver=io-uring",
+                    _ => "--driver=epoll",
+                })
                 .arg(doors.plain.to_string())
                 .arg(origin.to_string()),
             Self::Haproxy => {
