@@ -21,6 +21,7 @@ use config::{Checked, System};
 use failure::Failure;
 
 fn main() -> ExitCode {
+    net::keep_free_memory();
     match act(std::env::args().skip(1).collect()) {
         Ok(code) => ExitCode::from(code),
         Err(failure) => {

@@ -7,27 +7,13 @@
 # cryptography is in the figures: wrk, which counts its handshakes' time in its answers', is slower at them than a proxy. Forty times each; a line of
 # the table for each program. Takes about 10 s for each, needs nginx, openssl and python3, and the ports 9560 to 9562.
 set -euo pipefail
-dir=$(mktemp -d)
-pids=()
-end() {
-    kill "${pids[@]}" 2>/dev/null || true
-    wait 2>/dev/null || true
-    rm -rf "$dir"
-}
-trap end EXIT
+source "$(dirname "$0")/lab.sh"
 
 openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 30 -subj /CN=localhost \
     -keyout "$dir/key.pem" -out "$dir/cert.pem" 2>/dev/null
-paths="client_body_temp_path $dir/b; proxy_temp_path $dir/p; fastcgi_temp_path $dir/f; uwsgi_temp_path $dir/u; scgi_temp_path $dir/s;"
-common="daemon off; master_process off; worker_processes 1; error_log $dir/e.log crit; events { worker_connections 16384; }"
-kept="access_log off; keepalive_requests 1000000000; keepalive_timeout 1h; default_type text/plain;"
-cat >"$dir/origin.conf" <<END
-$common pid $dir/origin.pid;
-http { $kept $paths server { listen 127.0.0.1:9560 backlog=4096; location / { return 200 "hello world\n"; } } }
-END
 cat >"$dir/nginx.conf" <<END
-$common pid $dir/nginx.pid;
-http { $kept $paths
+$nginx_main pid $dir/nginx.pid;
+http { $nginx_http
   upstream app { server 127.0.0.1:9560; keepalive 1024; }
   server { listen 127.0.0.1:9561 backlog=4096; listen 127.0.0.1:9562 ssl backlog=4096; ssl_certificate $dir/cert.pem; ssl_certificate_key $dir/key.pem;
     location / { proxy_pass http://app; proxy_http_version 1.1; proxy_set_header Connection ""; } } }

@@ -7,23 +7,8 @@
 # GT is a program with debug symbols (cargo build --release). Takes about 15 s, needs valgrind, wrk, nginx and curl, and the ports 9560 and 9561.
 set -euo pipefail
 gt=$(realpath "$1") kind=${2:-keep} rows=${3:-40}
-dir=$(mktemp -d)
-pids=()
-end() {
-    kill "${pids[@]}" 2>/dev/null || true
-    wait 2>/dev/null || true
-    rm -rf "$dir"
-}
-trap end EXIT
+source "$(dirname "$0")/lab.sh"
 
-mkdir "$dir"/{b,p,f,u,s}
-cat >"$dir/nginx.conf" <<EOF
-daemon off; master_process off; worker_processes 1; pid $dir/pid; error_log $dir/e.log crit;
-events { worker_connections 16384; }
-http { access_log off; keepalive_requests 1000000000; keepalive_timeout 1h; default_type text/plain; client_body_temp_path $dir/b;
-  proxy_temp_path $dir/p; fastcgi_temp_path $dir/f; uwsgi_temp_path $dir/u; scgi_temp_path $dir/s;
-  server { listen 127.0.0.1:9560 backlog=4096; location / { return 200 "hello world\n"; } } }
-EOF
 cat >"$dir/gt.yml" <<EOF
 version: 1.0
 type: proxy
@@ -35,7 +20,7 @@ proxy:
   upstreams: { app: { servers: [{ addr: "127.0.0.1:9560" }], keepAlive: { connections: 1024 } } }
   routes: [{ to: app }]
 EOF
-nginx -e "$dir/e.log" -p "$dir" -c "$dir/nginx.conf" &
+nginx -e "$dir/e.log" -p "$dir" -c "$dir/origin.conf" &
 pids+=($!)
 valgrind --tool=callgrind --instr-atstart=no --dump-instr=no --callgrind-out-file="$dir/out" \
     "$gt" proxy --no-supervisor -c "$dir/gt.yml" >"$dir/gt.log" 2>&1 &

@@ -56,6 +56,6 @@ struct Guide;
 
 pub use client::{Client, ClientConfig, ConnectError};
 pub use endpoint::{
-    ALPN_H3, BindError, Config, Congestion, Endpoint, Incoming, Server, ServerTls, Shard, Stats,
-    Transport, peer_certificate,
+    ALPN_H3, Acks, BindError, Config, Congestion, Endpoint, Incoming, Server, ServerTls, Shard,
+    Stats, Transport, peer_certificate,
 };

@@ -126,6 +126,16 @@ async fn exchange(connection: &Connection, length: usize) {
     assert_eq!(came.len(), length);
 }
 
+/// Exchanges until packets are as large as they ever become.
+async fn grow(connection: &Connection) {
+    let mut rounds = 0;
+    while connection.stats().path.current_mtu < largest() {
+        exchange(connection, 1 << 20).await;
+        rounds += 1;
+        assert!(rounds < 50, "{:?}", connection.stats().path);
+    }
+}
+
 fn config(largest_packet: u16) -> Config {
     Config {
         transport: transport(largest_packet),
@@ -155,12 +165,7 @@ fn packets_grow_to_what_the_route_takes() {
         let client = client(|_| {});
         let connection = client.connect(address, "localhost", &[b"test"]).await;
         let connection = connection.unwrap();
-        let mut rounds = 0;
-        while connection.stats().path.current_mtu < largest() {
-            exchange(&connection, 1 << 20).await;
-            rounds += 1;
-            assert!(rounds < 50, "{:?}", connection.stats().path);
-        }
+        grow(&connection).await;
         let wide = connection.stats();
         client.close(VarInt::from_u32(0), b"done", LONG).await;
 
@@ -220,12 +225,7 @@ fn a_path_that_becomes_smaller_holds_nothing_up_for_long() {
         let client = client(|_| {});
         let connection = client.connect(address, "localhost", &[b"test"]).await;
         let connection = connection.unwrap();
-        let mut rounds = 0;
-        while connection.stats().path.current_mtu < largest() {
-            exchange(&connection, 1 << 20).await;
-            rounds += 1;
-            assert!(rounds < 50, "{:?}", connection.stats().path);
-        }
+        grow(&connection).await;
         inside.most.store(1472, SeqCst);
         exchange(&connection, 2 << 20).await;
         assert!(connection.stats().path.current_mtu <= 1472);

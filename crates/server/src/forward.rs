@@ -212,11 +212,10 @@ async fn begin_here(
             search.moves -= 1;
             break handle;
         }
-        let change = session.changed_since(search.seen);
-        let changed = tokio::time::timeout_at(search.until.into(), change).await;
+        let again = session.has_changed_by(search.seen, search.until).await;
         search.seen = session.changes();
         search.moves = worker.server.worker_count();
-        if changed.is_err() || session.ended.load(Relaxed) {
+        if !again {
             worker.server.metrics.client_away_total.add_one();
             visit.refuse(&AWAY).await;
             return None;

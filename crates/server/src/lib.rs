@@ -28,6 +28,8 @@ mod ports;
 mod registry;
 mod reload;
 mod routing;
+#[cfg(test)]
+mod scene;
 mod server;
 mod session;
 mod snapshot;

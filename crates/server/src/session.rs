@@ -10,6 +10,7 @@ use std::{
             Ordering::{Relaxed, SeqCst},
         },
     },
+    time::Instant,
 };
 
 use arc_swap::{ArcSwap, Guard};
@@ -201,6 +202,18 @@ impl Session {
         if self.changes() == seen {
             changed.await;
         }
+    }
+
+    /// As [`Session::changed_since`], until `until` at most. Whether another look for a link is worth it: not where nothing changed in time, nor
+    /// where the session has ended, before this or meanwhile.
+    pub(crate) async fn has_changed_by(&self, seen: u64, until: Instant) -> bool {
+        // Its end is written down before it is counted as a change: one that `seen` counts is seen here.
+        let gone = || self.ended.load(Relaxed);
+        if gone() {
+            return false;
+        }
+        let changed = tokio::time::timeout_at(until.into(), self.changed_since(seen)).await;
+        changed.is_ok() && !gone()
     }
 
     /// Links on all workers.

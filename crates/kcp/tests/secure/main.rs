@@ -130,21 +130,28 @@ fn reads(world: &mut World, time: Duration) -> [u64; 2] {
     [0, 1].map(|i| world.apps[i].read - before[i])
 }
 
+/// A path of 2.5 MB/s and 100 ms there and back that loses so many packets besides those that its queue has no room for, and an end that never
+/// runs out of things to say.
+fn busy(loss_percent: u64) -> (Network, App) {
+    let network = Network {
+        delay_ms: 50,
+        rate: 2500,
+        loss_percent,
+        ..Network::default()
+    };
+    let bulk = App {
+        bytes: u64::MAX >> 1,
+        ..App::default()
+    };
+    (network, bulk)
+}
+
 /// Acknowledgements that are held back beside somebody else's bulk must not look like a queue: a limit was made of the few packets that were out then.
 #[test]
 fn who_has_said_little_beside_a_transfer_is_fast_soon_after() {
     for seed in seeds(1) {
         for loss_percent in [0, 1, 5, 10] {
-            let network = Network {
-                delay_ms: 50,
-                rate: 2500,
-                loss_percent,
-                ..Network::default()
-            };
-            let bulk = App {
-                bytes: u64::MAX >> 1,
-                ..App::default()
-            };
+            let (network, bulk) = busy(loss_percent);
             let little = App {
                 trickle: 60,
                 ..bulk
@@ -387,16 +394,7 @@ fn parity_of_full_packets_is_sent_and_repairs() {
 fn what_its_own_queue_loses_brings_no_parity() {
     for seed in seeds(5) {
         for (loss_percent, parity, share) in [(0, 0..=0, 90), (5, 1..=3, 75)] {
-            let network = Network {
-                delay_ms: 50,
-                rate: 2500,
-                loss_percent,
-                ..Network::default()
-            };
-            let bulk = App {
-                bytes: u64::MAX >> 1,
-                ..App::default()
-            };
+            let (network, bulk) = busy(loss_percent);
             let mut world = World::new(seed, network, Default::default(), [bulk, App::default()]);
             world.run(Duration::from_secs(3), |_| false);
             let lost = session(&world, CLIENT).stats().retransmitted;

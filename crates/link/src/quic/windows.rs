@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ::quic::{Congestion, Transport};
+use ::quic::{Acks, Congestion, Transport};
 
 /// A server's connections. Until a client has proved who it is, it has one stream and little room; [`crate::Transport::peer_is_known`]
 /// gives it the rest.
@@ -36,6 +36,7 @@ pub fn client_transport(bbr: bool, silence: Duration, keep_alive: Duration) -> T
         } else {
             Congestion::Cubic
         },
+        acks: Some(ACKS),
         ..Transport::default()
     }
 }
@@ -52,6 +53,13 @@ pub const LINK_WINDOW: u32 = 256 << 20;
 /// grows when half of it is in use.
 pub const STREAMS_AT_FIRST: u32 = 1024;
 
+/// What gt asks of gt, where packets are large: on one machine, or in a network with jumbo frames. Elsewhere not: over a path of Ethernet's packets that
+/// loses 1 %, with a round trip of 20 ms, a download had 5 to 9 % less, because the window's last packets wait for the delay in each round trip.
+const ACKS: Acks = Acks {
+    every: 10,
+    delay: Duration::from_millis(2),
+    packets_from: 4096,
+};
 /// Bytes that a client may send, and be sent, before it is known: several times what a handshake takes.
 const STRANGERS_WINDOW: u32 = 64 << 10;
 /// Silence after which a link is given up.

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use quinn::{
-    MtuDiscoveryConfig, TransportConfig, VarInt,
+    AckFrequencyConfig, MtuDiscoveryConfig, TransportConfig, VarInt,
     congestion::{BbrConfig, ControllerFactory, CubicConfig, NewRenoConfig},
     crypto::HandshakeTokenKey,
 };
@@ -81,6 +81,32 @@ pub struct Transport {
     pub largest_packet: u16,
     /// Many packets in one system call (UDP GSO), where the system can.
     pub offload: bool,
+    /// How often the peer is asked to acknowledge; `None`, and where the peer does not offer to be asked: after every second packet (RFC 9000
+    /// §13.2.2).
+    pub acks: Option<Acks>,
+}
+
+/// How often a peer acknowledges what is sent to it (draft-ietf-quic-ack-frequency). A packet that comes out of order is acknowledged at once, so that
+/// a loss is known no later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Acks {
+    /// Packets after which it does, 1 at least.
+    pub every: u32,
+    /// How long it waits for so many, 1 ms at least. What a path carries that has room for fewer is delayed by this in each round trip.
+    pub delay: Duration,
+    /// Bytes: only where packets of this size or larger are tried are peers asked ([`Transport::largest_packet`]); 0: everywhere.
+    pub packets_from: u16,
+}
+
+impl Acks {
+    fn quinn(self) -> AckFrequencyConfig {
+        let mut config = AckFrequencyConfig::default();
+        config
+            .ack_eliciting_threshold(self.every.saturating_sub(1).into())
+            .max_ack_delay(Some(self.delay))
+            .reordering_threshold(VarInt::from_u32(1));
+        config
+    }
 }
 
 impl Default for Transport {
@@ -98,6 +124,7 @@ impl Default for Transport {
             congestion: Congestion::default(),
             largest_packet: LARGEST,
             offload: true,
+            acks: None,
         }
     }
 }
@@ -120,7 +147,12 @@ impl Transport {
             .datagram_send_buffer_size(self.datagram_send)
             .congestion_controller_factory(self.congestion.factory(first_window(largest)))
             .mtu_discovery_config((largest > LEAST_PACKET).then_some(search))
-            .enable_segmentation_offload(self.offload);
+            .enable_segmentation_offload(self.offload)
+            .ack_frequency_config(
+                self.acks
+                    .filter(|acks| largest >= acks.packets_from)
+                    .map(Acks::quinn),
+            );
         transport
     }
 }

@@ -36,7 +36,7 @@ use rustls::pki_types::CertificateDer;
 use tokio::sync::{mpsc, oneshot};
 
 pub use self::{
-    config::{Config, Congestion, Transport},
+    config::{Acks, Config, Congestion, Transport},
     stats::Stats,
     tls::ServerTls,
 };

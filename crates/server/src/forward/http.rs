@@ -185,8 +185,7 @@ async fn open(
                 opened => return opened,
             }
         }
-        let changed = tokio::time::timeout_at(until.into(), session.changed_since(seen)).await;
-        if changed.is_err() || session.ended.load(Relaxed) {
+        if !session.has_changed_by(seen, until).await {
             return Err(NoStream::Away);
         }
     }

@@ -3,50 +3,29 @@
 use std::{
     io::{ErrorKind, Read, Write},
     net::{TcpListener, TcpStream},
-    num::NonZeroUsize,
     rc::Rc,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use link::{Handler, Link, LinkOptions, Side, Stream};
+use proxy::{NoStream, RelayService};
 use tokio::io::AsyncWriteExt;
-use tunnel::{HostPrefix, HttpMode, ServiceDecl, ServiceId, ServiceKind, SessionId};
+use tunnel::{HttpMode, StreamProtocol};
 
+use super::{AWAY_PATIENCE, Visit, carry};
 use crate::{
+    scene::{come, server},
     server::Server,
-    session::{Account, Session},
+    session::{Service, Session},
     worker::Worker,
 };
 
 /// A server with two workers and a client with the prefix `web`, whose link is counted on worker 0 and is not there.
 fn scene(http: Option<HttpMode>) -> (Server, Arc<Session>) {
-    let config = config::Server {
-        listeners: config::Listeners {
-            plain: "127.0.0.1:0".parse().ok(),
-            ..config::Listeners::default()
-        },
-        workers: NonZeroUsize::new(2),
-        allow_any_client: true,
-        ..config::Server::default()
-    };
-    let server = Server::start(config).expect("a server");
-    let registry = &server.shared.registry;
-    let account = registry.account("web", || {
-        Account::new("web", config::Limits::default(), false)
-    });
-    let session = registry
-        .admit(&account, None, SessionId::from_bytes([1; 16]))
-        .expect("room");
+    let server = server(2);
+    let session = come(&server.shared.registry, "web", http);
     session.place_link(0);
-    session.arrival_ended();
-    let declared = ServiceDecl {
-        host_prefix: HostPrefix::new("web").ok(),
-        http,
-        ..ServiceDecl::new(ServiceId(1), ServiceKind::Http)
-    };
-    let results = registry.declare(&session, &[declared]);
-    assert!(results.iter().all(|result| result.result.is_ok()));
     (server, session)
 }
 
@@ -188,4 +167,50 @@ fn visitors_find_the_link_that_comes_after_they_have_looked_at_every_worker() {
 #[test]
 fn requests_find_the_link_that_comes_after_they_have_looked_at_every_worker() {
     finds_a_link_that_comes_to_worker_0(Some(HttpMode::default()));
+}
+
+/// The scene's client is gone for good; its service is as one finds it who asked just before. Runs `look` with it on worker 0.
+fn found_too_late<F: Future<Output = ()> + 'static>(
+    http: Option<HttpMode>,
+    look: impl FnOnce(Rc<Worker>, Arc<Service>) -> F + Send + 'static,
+) -> Server {
+    let (server, session) = scene(http);
+    let sessions = server.shared.registry.sessions();
+    let service = Arc::clone(&sessions[0].1[0]);
+    session.link_ended(0);
+    assert!(server.shared.registry.end_if_away(&session));
+    let handle = server.shared.handle(0).expect("worker 0");
+    let _ = handle.spawn(move || look(Worker::current().expect("a worker"), service));
+    server
+}
+
+#[test]
+fn who_finds_a_service_as_its_client_goes_for_good_is_answered_at_once() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let mut visitor = TcpStream::connect(listener.local_addr().expect("bound")).expect("accepts");
+    let (socket, from) = listener.accept().expect("connected");
+    socket.set_nonblocking(true).expect("settable");
+    let _server = found_too_late(None, move |worker, service| async move {
+        let stream = tokio::net::TcpStream::from_std(socket).expect("a socket");
+        let protocol = StreamProtocol::Http1;
+        let visit = Visit::new(&worker.server, stream.into(), Vec::new(), from, protocol);
+        carry(worker, visit, service).await;
+    });
+    let answer = answer(&mut visitor, AWAY_PATIENCE * 2 / 3).expect("an answer without waiting");
+    assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
+}
+
+#[test]
+fn a_request_that_finds_a_service_as_its_client_goes_for_good_is_answered_at_once() {
+    let (tell, told) = std::sync::mpsc::channel();
+    let _server = found_too_late(Some(HttpMode::default()), move |_, service| async move {
+        let visit = proxy::Visit {
+            visitor: ([127, 0, 0, 1], 1).into(),
+            local: ([127, 0, 0, 1], 2).into(),
+            host: "web.test".into(),
+        };
+        let _ = tell.send(service.open(visit).await.err());
+    });
+    let why = told.recv_timeout(AWAY_PATIENCE * 2 / 3);
+    assert_eq!(why, Ok(Some(NoStream::Away)));
 }

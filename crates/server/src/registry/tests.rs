@@ -1,32 +1,12 @@
 //! Visitors who ask for a name while its client comes over from the process before.
 
-use std::{
-    num::NonZeroUsize,
-    sync::{Arc, Barrier},
-    time::Duration,
-};
-
-use tunnel::{HostPrefix, ServiceDecl, ServiceId, ServiceKind, SessionId};
+use std::{sync::Barrier, time::Duration};
 
 use super::Registry;
 use crate::{
     routing::{Found, Kind},
-    server::Server,
-    session::{Account, Session},
+    scene::{come, server},
 };
-
-fn server() -> Server {
-    let config = config::Server {
-        listeners: config::Listeners {
-            plain: "127.0.0.1:0".parse().ok(),
-            ..config::Listeners::default()
-        },
-        workers: NonZeroUsize::new(1),
-        allow_any_client: true,
-        ..config::Server::default()
-    };
-    Server::start(config).expect("a server")
-}
 
 /// Asks for `name` until it is there; panics if it is ever said not to be.
 fn ask(registry: &Registry, name: &str, began: &Barrier) {
@@ -44,27 +24,10 @@ fn ask(registry: &Registry, name: &str, began: &Barrier) {
     });
 }
 
-/// The client with the id `name` comes and says what it serves.
-fn come(registry: &Registry, name: &str) -> Arc<Session> {
-    let account = registry.account(name, || {
-        Account::new(name, config::Limits::default(), false)
-    });
-    let fresh = SessionId::from_bytes(rand::random());
-    let session = registry.admit(&account, None, fresh).expect("room");
-    let declared = ServiceDecl {
-        host_prefix: HostPrefix::new(name).ok(),
-        ..ServiceDecl::new(ServiceId(1), ServiceKind::Http)
-    };
-    let results = registry.declare(&session, &[declared]);
-    assert!(results.iter().all(|result| result.result.is_ok()));
-    session.arrival_ended();
-    session
-}
-
 /// The last client that is awaited must not be, for a moment, neither awaited nor there. The moment was some microseconds long: many rounds.
 #[test]
 fn a_name_is_awaited_until_it_is_there() {
-    let server = server();
+    let server = server(1);
     let registry = &server.shared.registry;
     for round in 0..20_000 {
         let name = format!("web{round}");
@@ -75,7 +38,7 @@ fn a_name_is_awaited_until_it_is_there() {
         let session = std::thread::scope(|scope| {
             scope.spawn(|| ask(registry, &name, &began));
             began.wait();
-            come(registry, &name)
+            come(registry, &name, None)
         });
         assert!(registry.end_if_away(&session));
     }
@@ -84,7 +47,7 @@ fn a_name_is_awaited_until_it_is_there() {
 /// Whoever asks for a name that nobody has is answered as soon as the last client that is awaited has come.
 #[test]
 fn a_name_of_nobody_is_not_waited_for_longer_than_the_clients() {
-    let server = server();
+    let server = server(1);
     let registry = &server.shared.registry;
     let ids = ["web".to_owned()].into_iter().collect();
     registry.expect_arrivals(Some(ids), Duration::from_secs(20));
@@ -100,7 +63,7 @@ fn a_name_of_nobody_is_not_waited_for_longer_than_the_clients() {
         });
         std::thread::sleep(Duration::from_millis(200));
         assert!(!asking.is_finished(), "answered while a client is awaited");
-        come(registry, "web");
+        come(registry, "web", None);
         let found = asking.join().expect("no panic").expect("in time");
         assert!(matches!(found, Found::Nothing | Found::Away), "{found:?}");
     });
