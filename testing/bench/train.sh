@@ -8,14 +8,7 @@
 # h2load, curl and openssl, and the ports 9560 to 9569, TCP and UDP.
 set -euo pipefail
 gt=$(realpath "$1") bench=$(realpath "$2")
-dir=$(mktemp -d)
-pids=()
-end() {
-    kill "${pids[@]}" 2>/dev/null || true
-    wait 2>/dev/null || true
-    rm -rf "$dir"
-}
-trap end EXIT
+source "$(dirname "$0")/lab.sh"
 
 # Asks the programs of one part to end, and waits until they have.
 stop() {
@@ -37,22 +30,20 @@ until_answered() {
     exit 1
 }
 
-mkdir "$dir"/{b,p,f,u,s,www}
+mkdir "$dir/www"
 openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=localhost -addext subjectAltName=DNS:localhost,IP:127.0.0.1 \
     -keyout "$dir/key.pem" -out "$dir/cert.pem" 2>/dev/null
 for size in 30 10240 1048576 67108864; do
     head -c "$size" /dev/zero | tr '\0' x >"$dir/www/$size"
 done
 cat >"$dir/nginx.conf" <<END
-daemon off; master_process off; worker_processes 1; pid $dir/pid; error_log $dir/nginx.log crit;
-events { worker_connections 16384; }
-http { access_log off; keepalive_requests 1000000000; keepalive_timeout 1h; default_type text/plain; client_max_body_size 0; client_body_temp_path $dir/b;
-  proxy_temp_path $dir/p; fastcgi_temp_path $dir/f; uwsgi_temp_path $dir/u; scgi_temp_path $dir/s;
+$nginx_main pid $dir/pid;
+http { $nginx_http client_max_body_size 0;
   server { listen 127.0.0.1:9560 backlog=4096; location / { root $dir/www; try_files \$uri @hello; } location @hello { return 200 "hello world\n"; }
     location = /chunked { gzip on; gzip_min_length 1; gzip_types *; root $dir/www; try_files /10240 =404; } } }
 END
 chmod -R go+rX "$dir"
-nginx -e "$dir/nginx.log" -p "$dir" -c "$dir/nginx.conf" &
+nginx -e "$dir/e.log" -p "$dir" -c "$dir/nginx.conf" &
 pids+=($!)
 
 # What visitors do at a door for HTTP: URL, then options of curl.
