@@ -464,7 +464,7 @@ const NO_MORE: f64 = 1.15;
 /// A cost up to this share of the current one is not too much for a way that carries more.
 const WORTH_IT: f64 = 2.0;
 /// Goodput from this share of another on is as much, as far as measurements go.
-const AS_MUCH: f64 = 0.95;
+const AS_MUCH: f64 = 0.9;
 /// Goodput that is this much higher counts, up to as many times.
 const NOTABLE: f64 = 1.5;
 const MOST_GAIN: f64 = 4.0;

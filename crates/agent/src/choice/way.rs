@@ -59,6 +59,9 @@ pub(super) struct Way {
     /// Smoothed round-trip time.
     mean: Option<Duration>,
     pub(super) goodput_at: Duration,
+    /// Whether the last measurement found it busy, and what that was if the one before did too.
+    was_busy: bool,
+    inner: Option<f64>,
     /// How often it was, since links came to it.
     pub(super) busy_times: u32,
     /// Whether that goodput was all that the way could carry: packets were lost, or a queue stood.
@@ -93,6 +96,8 @@ impl Way {
             known: Known::default(),
             mean: None,
             goodput_at: Duration::ZERO,
+            was_busy: false,
+            inner: None,
             busy_times: 0,
             tight: false,
             loss_at: Duration::ZERO,
@@ -155,12 +160,14 @@ impl Way {
             self.known.loss = Some(known + (loss - known) * SMOOTH);
             self.loss_at = now;
         }
+        let inner = self.inner.take();
+        self.inner = figures.goodput.filter(|_| self.was_busy);
+        self.was_busy = busy;
         if let Some(goodput) = figures.goodput {
-            // What it can carry is what it has carried at best, of late.
-            let best = self
-                .known
-                .goodput
-                .map_or(goodput, |known| goodput.max(known * FADE));
+            // What it can carry is what it has carried at best, of late. The first and the last measurement of a transfer hold a part of it only.
+            let least = inner.map_or(1.0, |_| FADE);
+            let known = self.known.goodput.map(|known| known * least);
+            let best = known.into_iter().chain(inner).fold(goodput, f64::max);
             self.known.goodput = Some(best);
             self.goodput_at = now;
             self.busy_times = self.busy_times.saturating_add(1);
