@@ -13,7 +13,7 @@ help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1\t\2/' | expand -t 20
 	@echo '  bench-relay, bench-bulk, bench-idle, bench-keystroke: one bench alone'
 
-build: ## the program as it is shipped: target/release/gt
+build: ## the program: target/release/gt
 	$(CARGO) build --release -p gt
 
 dist: ## the same laid out by profile, a fifth fewer instructions: target/pgo/gt; 10 minutes; needs nginx, wrk, h2load, llvm-tools
